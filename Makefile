@@ -1,0 +1,45 @@
+# Waybill: build, prove, measure. Every target runs from a fresh clone.
+
+GO ?= go
+
+.PHONY: help build test short lint bench prepare clean
+
+help: ## what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+build: ## ./bin/waybill
+	$(GO) build -trimpath -o bin/waybill ./cmd/waybill
+
+# The tests start their own PostgreSQL; prepare only makes sure that its binaries are there.
+# Both runs happen even if the first fails, and go test speaks last. -count=1: the tests that build
+# and run the program would otherwise be taken from the cache though the program has changed.
+# The race detector watches everything but the inside of SQLite, which is C made into Go: it would
+# find nothing of ours there, and make each statement fifteen times as slow.
+test: prepare ## every test, with the race detector
+	@failed=0; \
+	tmp=$$(bash tests/tmpdir.sh); [ -z "$$tmp" ] || export TMPDIR=$$tmp; \
+	for module in $$(find . -name go.mod -not -path '*/node_modules/*' -not -path './tools/*' | sort -r); do \
+		echo "== $$(dirname $$module)"; \
+		(cd $$(dirname $$module) && $(GO) test -race -gcflags='modernc.org/sqlite/lib=-race=false' -count=1 -timeout 14m ./...) || failed=1; \
+	done; exit $$failed
+
+short: ## the quick tests, without the race detector
+	$(GO) test -short ./...
+
+lint: ## format, vet, modern idioms, staticcheck; golangci-lint where it is installed
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) fix -diff ./...
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	@if command -v golangci-lint >/dev/null; then golangci-lint run ./...; \
+	else echo "golangci-lint is not installed; internal/house holds the import rules all the same"; fi
+
+bench: build ## what this machine delivers, as ratios to its raw limit
+	./bin/waybill bench
+
+prepare: ## install what the tests need and this machine lacks
+	@bash tests/prepare.sh
+
+clean: ## remove what build made
+	rm -rf bin

@@ -1,0 +1,7 @@
+//go:build race
+
+package main
+
+// The program under test looks for races where the tests do.
+// Inside SQLite there is nothing of ours to find; see the Makefile.
+func init() { buildFlags = append(buildFlags, "-race", "-gcflags=modernc.org/sqlite/lib=-race=false") }

@@ -1,0 +1,39 @@
+package dispatch
+
+import (
+	"sync"
+
+	"github.com/waybill-dev/waybill/internal/outbox"
+)
+
+// erased remembers the events whose bytes were erased lately. Deliveries that were read, or
+// handed over, before that still have them in memory: they are looked up here when their turn has
+// come, instead of searching every place where one may wait.
+type erased struct {
+	mu  sync.RWMutex
+	ids [2]map[outbox.EventID]struct{} // the newer, the older
+}
+
+// manyErased is how many are remembered at least. A delivery that stays in memory while so many
+// other events are erased has been waiting for far longer than anything does.
+const manyErased = 50_000
+
+func (e *erased) add(id outbox.EventID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ids[0] == nil || len(e.ids[0]) >= manyErased {
+		e.ids[0], e.ids[1] = map[outbox.EventID]struct{}{}, e.ids[0]
+	}
+	e.ids[0][id] = struct{}{}
+}
+
+func (e *erased) has(id outbox.EventID) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	for _, set := range e.ids {
+		if _, ok := set[id]; ok {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,179 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/waybill-dev/waybill/internal/outbox"
+)
+
+// heldEvery is how often the node asks what became of attempts that others left in flight. A
+// healthy customer's slots are all held for the moment after a hand-over.
+const heldEvery = 100 * time.Millisecond
+
+// arrived starts work for shards that were taken, now that their configuration and the state of
+// their endpoints are known. First everything in flight is counted, whoever sent it: a cap is a cap
+// whoever uses it up.
+func (n *Node) arrived(shards []outbox.Shard) {
+	now, clock := time.Now(), n.cfg.Clock.Now()
+	n.mu.Lock()
+	held := n.sched.arrived(shards, func(slot outbox.HeldSlot) time.Time {
+		// On the monotonic clock from now on, and never longer than any attempt: the database's
+		// clock may be set while the slot is held.
+		return now.Add(min(slot.Deadline.Sub(clock), outbox.MaxTimeout+resultMargin))
+	})
+	n.held = append(n.held, held...)
+	n.mu.Unlock()
+	if len(held) > 0 {
+		wake(n.heldNow)
+	}
+	wake(n.fetchNow)
+	n.start()
+}
+
+// heldWork is another node's attempt.
+type heldWork struct {
+	work *work
+	slot outbox.HeldSlot
+}
+
+// heldLoop frees the slots of held attempts that have ended.
+func (n *Node) heldLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.heldNow:
+		}
+		for n.lookAfterHeld(ctx) {
+			if !sleep(ctx, heldEvery) {
+				return
+			}
+		}
+	}
+}
+
+// lookAfterHeld frees the slots of held attempts that have ended, and reports whether others have
+// not. The database says so: the delivery is gone, or more attempts are recorded than when it was
+// handed over.
+func (n *Node) lookAfterHeld(ctx context.Context) bool {
+	n.mu.Lock()
+	held := n.held
+	n.mu.Unlock()
+	if len(held) == 0 {
+		return false
+	}
+	shards, ids := make([]outbox.Shard, len(held)), make([]outbox.DeliveryID, len(held))
+	for i, h := range held {
+		shards[i], ids[i] = h.work.due.Shard, h.slot.Delivery
+	}
+	attempts, err := n.cfg.Store.PendingAttempts(ctx, shards, ids)
+	n.report(ctx, "held attempts", err)
+	now := time.Now()
+	n.mu.Lock()
+	var still []heldWork
+	for i, h := range n.held {
+		ended := now.After(h.work.until)
+		if err == nil && i < len(held) { // those held since then were not asked for
+			made, pending := attempts[h.slot.Delivery]
+			ended = ended || !pending || made > h.slot.Attempt
+		}
+		if ended {
+			n.sched.unhold(h.work)
+		} else {
+			still = append(still, h)
+		}
+	}
+	n.held = still
+	n.mu.Unlock()
+	wake(n.fetchNow)
+	n.start()
+	return len(still) > 0
+}
+
+// arrived ends the arrival of shards and counts what is in flight there. until says when a slot left
+// by a former owner is over at the latest.
+func (s *scheduler) arrived(shards []outbox.Shard, until func(outbox.HeldSlot) time.Time) []heldWork {
+	came := map[outbox.Shard]bool{}
+	var slots []outbox.HeldSlot
+	for _, shard := range shards {
+		if left, ok := s.arriving[shard]; ok { // not given up again meanwhile
+			came[shard] = true
+			slots = append(slots, left...)
+			delete(s.arriving, shard)
+		}
+	}
+	for _, w := range s.taken {
+		if came[w.endpoint.tenant.shard] {
+			s.adopt(w)
+		}
+	}
+	var held []heldWork
+	for _, slot := range slots {
+		if w := s.hold(slot); w != nil {
+			w.until = until(slot)
+			held = append(held, heldWork{w, slot})
+		}
+	}
+	for _, e := range s.endpoints {
+		if came[e.tenant.shard] {
+			s.unpark(e)
+		}
+	}
+	return held
+}
+
+// adopt counts what was in flight here when the shard was last given up, now that it is back: it
+// still uses up its endpoint's slots, and its end must free them.
+func (s *scheduler) adopt(w *work) {
+	e := s.endpoint(w.endpoint.id, w.endpoint.tenant.id, w.endpoint.tenant.shard)
+	if w.endpoint == e {
+		return
+	}
+	w.endpoint = e
+	l := &e.lanes[w.due.Lane]
+	l.inMemory++
+	if w.over {
+		return
+	}
+	e.inFlight++
+	e.tenant.inFlight++
+	if !w.held {
+		l.inFlight++
+	}
+}
+
+// hold occupies the slots of an attempt that a former owner left in flight and keeps its delivery
+// from being read. It returns nil if the endpoint is not known.
+func (s *scheduler) hold(slot outbox.HeldSlot) *work {
+	e := s.endpoints[slot.Endpoint]
+	if e == nil || s.taken[slot.Delivery] != nil {
+		return nil
+	}
+	w := &work{endpoint: e, held: true}
+	w.due.ID, w.due.Endpoint, w.due.Tenant, w.due.Shard = slot.Delivery, e.id, e.tenant.id, e.tenant.shard
+	w.due.Attempt = slot.Attempt
+	s.taken[slot.Delivery] = w
+	e.lanes[outbox.LaneLive].inMemory++
+	e.inFlight++
+	e.tenant.inFlight++
+	s.settle(e)
+	return w
+}
+
+// unhold frees what hold occupied. The delivery, if it is still pending, is read again.
+func (s *scheduler) unhold(w *work) {
+	e := w.endpoint
+	e.inFlight--
+	e.tenant.inFlight--
+	s.forget(w)
+	if s.endpoints[e.id] != e {
+		return
+	}
+	for i := range e.lanes {
+		l := &e.lanes[i]
+		l.lower(fromTheStart) // where its row stands is not known
+		s.wake(l)
+	}
+	s.settle(e)
+}

@@ -1,0 +1,203 @@
+package portal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/waybill-dev/waybill/internal/client"
+)
+
+// faults are what the API refused in a form, by field.
+type faults map[string]string
+
+// faultsOf returns them, nil for an error that is not about fields. What is about a field the form
+// does not have stands above all of them, under "".
+func faultsOf(err error, fields ...string) faults {
+	refused, is := errors.AsType[*client.Error](err)
+	if !is || refused.Status != http.StatusUnprocessableEntity && refused.Status != http.StatusConflict && refused.Status != http.StatusRequestEntityTooLarge {
+		return nil
+	}
+	found := faults{}
+	for _, item := range refused.Items {
+		field, _, _ := strings.Cut(item.Path, ".")
+		field, _, _ = strings.Cut(field, "[")
+		said := sentence(item.Detail)
+		if !slices.Contains(fields, field) && field != "" {
+			field, said = "", sentence(item.Path+": "+item.Detail)
+		}
+		if found[field] == "" {
+			found[field] = said
+		}
+	}
+	if len(found) == 0 {
+		found[""] = sentence(refused.Detail)
+	}
+	return found
+}
+
+// endpointFields are those of the form.
+var endpointFields = []string{"url", "description", "event_types", "timeout_seconds", "rate_limit", "ordering", "headers"}
+
+// endpointForm is the form that makes or changes an endpoint, with what is in its fields.
+type endpointForm struct {
+	ID          string // "" where the endpoint is new
+	URL         string
+	Description string
+	EventTypes  string // one a line
+	Headers     string // one a line, name: value
+	Timeout     string
+	Rate        string // requests a second; "" for no limit
+	Ordering    string
+	Faults      faults
+	Action      string
+	Cancel      string
+}
+
+func formOf(e client.Endpoint) endpointForm {
+	f := endpointForm{
+		ID: e.ID, URL: e.URL, Description: e.Description, EventTypes: strings.Join(e.EventTypes, "\n"),
+		Timeout: fmt.Sprint(e.TimeoutSeconds), Ordering: e.Ordering,
+	}
+	var names []string
+	for name := range e.Headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		f.Headers += name + ": " + e.Headers[name] + "\n"
+	}
+	if r := e.RateLimit; r != nil {
+		f.Rate = fmt.Sprintf("%g", float64(r.Count)/r.PerSeconds)
+	}
+	return f
+}
+
+func (c *customer) newEndpoint(v *Visit) error {
+	return c.showForm(v, endpointForm{EventTypes: "*", Timeout: "10", Ordering: "none"}, http.StatusOK)
+}
+
+func (c *customer) editEndpoint(v *Visit) error {
+	e, err := Ask[client.Endpoint](v, v.tenantPath("endpoints", v.PathValue("ep")), nil)
+	if err != nil {
+		return err
+	}
+	return c.showForm(v, formOf(e), http.StatusOK)
+}
+
+func (c *customer) showForm(v *Visit, f endpointForm, status int) error {
+	title := "Add an endpoint"
+	f.Action, f.Cancel = v.at("endpoints"), v.at("endpoints")
+	if f.ID != "" {
+		title = "Edit an endpoint"
+		f.Action, f.Cancel = v.at("endpoints", f.ID, "edit"), v.at("endpoints", f.ID)
+	}
+	return v.Show(Page{Name: "endpointform", Title: title, Section: sectionEndpoints, Status: status, Data: f})
+}
+
+// read takes what was typed.
+func (v *Visit) endpointForm() endpointForm {
+	return endpointForm{
+		ID:          v.PathValue("ep"),
+		URL:         strings.TrimSpace(v.PostFormValue("url")),
+		Description: strings.TrimSpace(v.PostFormValue("description")),
+		EventTypes:  v.PostFormValue("event_types"),
+		Headers:     v.PostFormValue("headers"),
+		Timeout:     strings.TrimSpace(v.PostFormValue("timeout_seconds")),
+		Rate:        strings.TrimSpace(v.PostFormValue("rate")),
+		Ordering:    v.PostFormValue("ordering"),
+	}
+}
+
+// body is the request that the form means. Whether its values are good the API says; here is only
+// what cannot be written as JSON.
+func (f *endpointForm) body(before *client.Endpoint) ([]byte, error) {
+	request := map[string]any{
+		"url": f.URL, "description": f.Description, "event_types": types(f.EventTypes),
+		"timeout_seconds": json.RawMessage(jsonNumber(f.Timeout)),
+	}
+	if f.Ordering != "" {
+		request["ordering"] = f.Ordering
+	}
+	if f.Rate != "" {
+		request["rate_limit"] = map[string]any{"count": json.RawMessage(jsonNumber(f.Rate)), "per_seconds": 1}
+	} else {
+		request["rate_limit"] = nil
+	}
+	// A PATCH merges headers: one that is no longer in the form is taken away by null.
+	headers := map[string]any{}
+	if before != nil {
+		for name := range before.Headers {
+			headers[name] = nil
+		}
+	}
+	for line := range strings.Lines(f.Headers) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		name, value, is := strings.Cut(line, ":")
+		if !is {
+			return nil, &client.Error{Status: http.StatusUnprocessableEntity, Items: []client.Item{{Path: "headers", Detail: "want one header a line, written as Name: value"}}}
+		}
+		name = strings.TrimSpace(name)
+		for known := range headers {
+			if strings.EqualFold(known, name) {
+				delete(headers, known)
+			}
+		}
+		headers[name] = strings.TrimSpace(value)
+	}
+	request["headers"] = headers
+	if before == nil && len(headers) == 0 {
+		delete(request, "headers")
+	}
+	return json.Marshal(request)
+}
+
+// types reads one pattern a line, or several with commas between.
+func types(text string) []string {
+	out := []string{}
+	for _, s := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' || r == '\r' || r == ' ' || r == '\t' }) {
+		out = append(out, s)
+	}
+	return out
+}
+
+func (c *customer) addEndpoint(v *Visit) error {
+	f := v.endpointForm()
+	body, err := f.body(nil)
+	var made client.Endpoint
+	if err == nil {
+		made, err = Tell[client.Endpoint](v.Context(), v.write(), "POST", v.tenantPath("endpoints"), body, v.Key())
+	}
+	if f.Faults = faultsOf(err, endpointFields...); f.Faults != nil {
+		return c.showForm(v, f, http.StatusUnprocessableEntity)
+	}
+	if err != nil {
+		return err
+	}
+	return c.showSecret(v, made, made.Secret, nil, true)
+}
+
+func (c *customer) changeEndpoint(v *Visit) error {
+	f := v.endpointForm()
+	before, err := Ask[client.Endpoint](v, v.tenantPath("endpoints", f.ID), nil)
+	if err != nil {
+		return err
+	}
+	body, err := f.body(&before)
+	if err == nil {
+		_, err = Tell[client.Endpoint](v.Context(), v.write(), "PATCH", v.tenantPath("endpoints", f.ID), body, "")
+	}
+	if f.Faults = faultsOf(err, endpointFields...); f.Faults != nil {
+		return c.showForm(v, f, http.StatusUnprocessableEntity)
+	}
+	if err != nil {
+		return err
+	}
+	return v.Redirect(v.at("endpoints", f.ID), "Saved. The next attempt goes by it.")
+}

@@ -1,0 +1,31 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/waybill-dev/waybill/internal/outbox"
+)
+
+// ErasePayload implements outbox.Erasing.
+func (s *Store) ErasePayload(ctx context.Context, tenant outbox.TenantRef, id outbox.EventID) error {
+	return s.write(ctx, func(w *session) error {
+		n, err := w.exec(`
+			UPDATE waybill_event
+			SET payload = X''
+			WHERE shard = ? AND tenant = ? AND id = ?`,
+			int64(tenant.Shard), int64(tenant.ID), id[:])
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return outbox.ErrNotFound
+		}
+		_, err = insertOutbox(w, outbox.OutboxRow{
+			Shard:   tenant.Shard,
+			Kind:    outbox.OutboxCommand,
+			Tenant:  tenant.ID,
+			Command: outbox.Command{Name: outbox.CommandForget, Event: id},
+		})
+		return err
+	})
+}

@@ -1,0 +1,60 @@
+package receivetest
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/receive"
+)
+
+// recorder is a test that may fail without failing the one it is part of.
+type recorder struct {
+	testing.TB
+	failed atomic.Bool
+}
+
+func (r *recorder) Helper()               {}
+func (r *recorder) Error(...any)          { r.failed.Store(true) }
+func (r *recorder) Errorf(string, ...any) { r.failed.Store(true) }
+func (r *recorder) Fatal(...any)          { r.failed.Store(true); runtime.Goexit() }
+func (r *recorder) Fatalf(string, ...any) { r.failed.Store(true); runtime.Goexit() }
+
+// broken lists the promises that a store breaks.
+func broken(t *testing.T, wrap func(receive.ClaimStore) receive.ClaimStore) (says []string) {
+	t.Helper()
+	for _, p := range claimPromises {
+		good := NewStore()
+		r := &recorder{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.test(&claims{r, wrap(good), good.Advance})
+		}()
+		select {
+		case <-done:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s does not end", p.says)
+		}
+		if r.failed.Load() {
+			says = append(says, p.says)
+		}
+	}
+	return says
+}
+
+func TestTestClaimStore_noticesEveryBrokenStore(t *testing.T) {
+	for name, wrap := range Broken() {
+		t.Run(name, func(t *testing.T) {
+			says := broken(t, wrap)
+			if len(says) == 0 {
+				t.Error("the suite passes it")
+			}
+			t.Logf("%q", says)
+		})
+	}
+	if says := broken(t, func(s receive.ClaimStore) receive.ClaimStore { return s }); len(says) > 0 {
+		t.Errorf("a good store breaks %q", says)
+	}
+}

@@ -1,0 +1,23 @@
+package receivetest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/receive"
+	"github.com/waybill-dev/waybill/receive/receivetest"
+)
+
+func TestStore_isAClaimStore(t *testing.T) {
+	receivetest.TestClaimStore(t, func(*testing.T) (receive.ClaimStore, func(time.Duration)) {
+		s := receivetest.NewStore()
+		return s, s.Advance
+	})
+}
+
+func TestStore_isAnInboxStore(t *testing.T) {
+	receivetest.TestInboxStore(t, func(*testing.T) (receive.InboxStore, func(time.Duration)) {
+		s := receivetest.NewStore()
+		return s, s.Advance
+	})
+}

@@ -1,0 +1,83 @@
+package nodes
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/internal/postgres/pgtest"
+)
+
+// A process that is stopped for twelve seconds, as by a hypervisor, wakes up believing that no
+// time has passed. Its shards are somebody else's by then. It may repeat nothing but what was in
+// flight when it froze, under the same ids; what it learned before is kept; and a success that
+// another node has recorded meanwhile stays one.
+func TestNodes_oneIsFrozen(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	c := newCluster(t, pgtest.DSN(t))
+	r := newReceiver(t)
+	const slots = 4
+	r.script(func(_ request, done <-chan struct{}) int {
+		hold(300*time.Millisecond, done)
+		return http.StatusNoContent
+	})
+	a := c.start("a")
+	tenants := evenTenants(8)
+	for _, tenant := range tenants {
+		a.tenant(tenant, slots, r.of(tenant))
+	}
+	b := c.start("b")
+	c.awaitShared(2)
+	end := c.load(r, tenants, 15*time.Millisecond, a)
+	pause(1500 * time.Millisecond)
+
+	frozen := b.freeze()
+	// Requests whose answer had not been recorded when it froze.
+	inFlight := r.all(func(q request) bool {
+		return q.node == b.name && (q.ended.IsZero() || q.ended.After(frozen.Add(-100*time.Millisecond)))
+	})
+	if len(inFlight) == 0 {
+		t.Fatal("nothing was in flight; that freezes nothing")
+	}
+	pause(12 * time.Second)
+	c.awaitShared(1)
+	thawed := b.thaw()
+	c.awaitShared(2)
+	r.awaitRequest(10*time.Second, "a delivery by the node that was thawed", func(q request) bool {
+		return q.node == b.name && q.at.After(thawed.Add(time.Second))
+	})
+	end()
+	r.awaitAll(15 * time.Second)
+
+	known := map[string]bool{}
+	for _, q := range inFlight {
+		known[q.id] = true
+	}
+	repeated := 0
+	r.mu.Lock()
+	for id, requests := range r.requests {
+		if len(requests) > 1 {
+			repeated++
+			if !known[id] {
+				t.Errorf("%s was sent %d times and was not in flight when the node froze: %+v", id, len(requests), requests)
+			}
+		}
+		for _, q := range requests {
+			// A request that was written into a socket before the freeze may be met later.
+			if q.node == b.name && q.at.After(frozen) && q.at.Before(thawed) {
+				t.Errorf("%s was sent by a frozen process", id)
+			}
+		}
+	}
+	r.mu.Unlock()
+	t.Logf("%d in flight at the freeze, %d of them repeated", len(inFlight), repeated)
+	// Every event ended as delivered: what the thawed node then said of its cut-off attempts undid
+	// nothing.
+	if n := c.count("SELECT count(*) FROM waybill.dead_letter"); n > 0 {
+		t.Errorf("%d dead letters", n)
+	}
+	for _, tenant := range tenants {
+		r.capped(tenant, 2*slots) // the frozen process's own are still open at the receiver
+	}
+	c.finish(r)
+}

@@ -1,0 +1,141 @@
+package nodes
+
+import (
+	"context"
+	"database/sql"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill"
+	"github.com/waybill-dev/waybill/internal/postgres/pgtest"
+)
+
+// C52, R10: a transaction that took its place before another and commits after it, when that
+// other's event is delivered already, is found: by the node that has watched the outbox all the
+// while, and by one that started before the commit. Nobody restarts anything.
+func TestNodes_findWhatCommitsLate(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	c := newCluster(t, pgtest.DSN(t))
+	r := newReceiver(t)
+	a := c.start("a")
+	tenants := evenTenants(8)
+	for _, tenant := range tenants {
+		a.tenant(tenant, 5, r.of(tenant))
+	}
+	c.awaitShared(1)
+	begun := make([]*sql.Tx, len(tenants))
+	late := make([]string, len(tenants))
+	for i, tenant := range tenants {
+		tx, err := c.db.BeginTx(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		begun[i] = tx
+		if late[i], err = waybill.Publish(t.Context(), tx, waybill.Event{Tenant: tenant, Type: "order.paid", Payload: []byte(`{"late": true}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tenant := range tenants { // later places, committed first
+		a.mustPublish(r, tenant)
+	}
+	r.awaitAll(5 * time.Second)
+	c.start("b")
+	c.awaitShared(2)
+	pause(11 * time.Second) // longer than what reads of the newest rows look back
+	for i, tx := range begun {
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		r.expect(late[i], tenants[i], time.Now())
+	}
+	r.awaitAll(5 * time.Second)
+	waits := r.latencies(tenants, time.Now().Add(-6*time.Second), time.Now())
+	t.Logf("found after %s to %s", waits[0].Round(time.Millisecond), waits[len(waits)-1].Round(time.Millisecond))
+	if longest := waits[len(waits)-1]; longest > 3*time.Second {
+		t.Errorf("an event was delivered %s after its commit", longest)
+	}
+	c.finish(r)
+}
+
+// C54, C60: what a stopping node has in flight is neither repeated nor given up, though it takes
+// longer than any heartbeat or lease; what it had not sent is sent by the other.
+func TestNodes_slowAttemptsOutliveLeasesAndDeploys(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	c := newCluster(t, pgtest.DSN(t))
+	r := newReceiver(t)
+	r.script(func(_ request, done <-chan struct{}) int {
+		hold(8*time.Second, done) // the time-out is ten
+		return http.StatusNoContent
+	})
+	a := c.start("a")
+	tenants := evenTenants(4)
+	for _, tenant := range tenants {
+		a.tenant(tenant, 5, r.of(tenant))
+	}
+	c.awaitShared(1)
+	for range 10 {
+		for _, tenant := range tenants {
+			a.mustPublish(r, tenant)
+		}
+	}
+	r.awaitRequest(5*time.Second, "a request", func(request) bool { return true })
+	c.start("b")
+	c.awaitShared(2)
+	a.Signal(syscall.SIGTERM)
+	pause(3 * time.Second)
+	if n := c.count("SELECT count(*) FROM waybill.attempt"); n > 0 {
+		t.Errorf("%d attempts are recorded, and nothing has been answered", n)
+	}
+	a.AwaitEnd()
+	r.awaitAll(20 * time.Second)
+	if requests := len(r.all(func(request) bool { return true })); requests != 40 {
+		t.Errorf("%d requests for 40 events", requests)
+	}
+	for _, tenant := range tenants {
+		r.capped(tenant, 5)
+	}
+	c.finish(r)
+}
+
+// C66: an endpoint deleted through one node gets nothing more from the other, not even after both
+// have been restarted.
+func TestNodes_deletedEndpointGetsNothingMore(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	c := newCluster(t, pgtest.DSN(t))
+	r := newReceiver(t)
+	r.script(func(request, <-chan struct{}) int { return http.StatusInternalServerError })
+	a, b := c.start("a"), c.start("b")
+	c.awaitShared(2)
+	tenants := evenTenants(2)
+	for _, tenant := range tenants {
+		a.tenant(tenant, 5, r.of(tenant))
+		for range 5 {
+			if a.publish(tenant) == "" {
+				t.Fatal("not accepted")
+			}
+		}
+	}
+	for _, tenant := range tenants {
+		r.awaitRequest(5*time.Second, "a request", func(q request) bool { return q.tenant == tenant && q.attempt != "1" })
+		if status, text := b.call(http.MethodDelete, "/v1/tenants/"+tenant, ""); status != http.StatusOK && status != http.StatusNoContent && status != http.StatusAccepted {
+			t.Fatalf("delete: %d %s", status, text)
+		}
+	}
+	await(t, 5*time.Second, "everything pending to be cancelled", func() bool {
+		return c.count("SELECT count(*) FROM waybill.delivery") == 0 &&
+			c.count("SELECT count(*) FROM waybill.dead_letter WHERE state = 'cancelled'") == 10
+	})
+	before := len(r.all(func(request) bool { return true }))
+	a.Stop()
+	b.Stop()
+	c.start("d")
+	c.awaitShared(1)
+	pause(2 * time.Second)
+	if after := len(r.all(func(request) bool { return true })); after != before {
+		t.Errorf("%d requests after everything was cancelled", after-before)
+	}
+	c.finish(r)
+}
