@@ -78,7 +78,7 @@ func (sh *shell) root() *cobra.Command {
 		sh.serve(), sh.dev(), sh.migrate(), sh.sql(), sh.verify(), sh.bench(),
 		sh.publish(), sh.listen(), sh.tail(), sh.find(), sh.replay(), sh.why(), sh.pause(), sh.resume(),
 		sh.tenants(), sh.endpoints(), sh.events(), sh.deliveries(),
-		sh.prune(), sh.export(), sh.importEndpoints(), sh.configuration(), sh.doctor(), sh.healthcheck(), sh.man(),
+		sh.prune(), sh.export(), sh.importEndpoints(), sh.configuration(), sh.doctor(), sh.healthcheck(), sh.man(), sh.openapi(),
 		sh.keys(), sh.portal(), sh.adopt(), sh.reseal(), sh.inboundSources(),
 		sh.replays(), sh.cancellations(),
 		sh.version())

@@ -11,24 +11,24 @@ import (
 
 // attemptView is an attempt in an answer.
 type attemptView struct {
-	ID         string         `json:"id"`
-	Tenant     string         `json:"tenant"`
-	DeliveryID string         `json:"delivery_id"`
-	EventID    string         `json:"event_id"`
-	EventType  string         `json:"event_type"`
-	EndpointID string         `json:"endpoint_id"`
-	N          int            `json:"n" doc:"Counts from 1 over all replays; waybill-attempt"`
-	Trigger    outbox.Trigger `json:"trigger" doc:"schedule, replay, probe, test"`
-	At         stamp          `json:"at"`
-	DurationMS float64        `json:"duration_ms"`
-	Timing     timingView     `json:"timing"`
-	URL        string         `json:"url"`
-	Outcome    outbox.Outcome `json:"outcome" doc:"delivered, transient, permanent"`
-	Kind       *outbox.Kind   `json:"kind" doc:"What went wrong; null where delivered"`
-	Message    string         `json:"message"`
-	StatusCode *int           `json:"status_code" doc:"null where no status line came"`
-	Request    requestView    `json:"request"`
-	Response   *responseView  `json:"response" doc:"null where no status line came"`
+	ID         string               `json:"id"`
+	Tenant     string               `json:"tenant"`
+	DeliveryID string               `json:"delivery_id"`
+	EventID    string               `json:"event_id"`
+	EventType  string               `json:"event_type"`
+	EndpointID string               `json:"endpoint_id"`
+	N          int                  `json:"n" doc:"Counts from 1 over all replays; waybill-attempt"`
+	Trigger    outbox.Trigger       `json:"trigger"`
+	At         stamp                `json:"at"`
+	DurationMS float64              `json:"duration_ms"`
+	Timing     timingView           `json:"timing"`
+	URL        string               `json:"url"`
+	Outcome    outbox.Outcome       `json:"outcome"`
+	Kind       *outbox.Kind         `json:"kind" doc:"What went wrong; null where delivered"`
+	Message    string               `json:"message"`
+	StatusCode *int                 `json:"status_code" doc:"null where no status line came"`
+	Request    attemptRequestView   `json:"request"`
+	Response   *attemptResponseView `json:"response" doc:"null where no status line came"`
 }
 
 // timingView says where the time went; a phase that did not happen is null.
@@ -39,12 +39,12 @@ type timingView struct {
 	FirstByte *float64 `json:"first_byte_ms"`
 }
 
-type requestView struct {
+type attemptRequestView struct {
 	Headers map[string]string `json:"headers" doc:"Names in lower case; secret values are replaced"`
 	Bytes   int               `json:"bytes"`
 }
 
-type responseView struct {
+type attemptResponseView struct {
 	Headers    map[string]string `json:"headers" doc:"Names in lower case"`
 	Body       *string           `json:"body" doc:"A bounded prefix; null where it is no text"`
 	BodyBase64 *string           `json:"body_base64,omitempty" doc:"The prefix where it is no text"`
@@ -75,14 +75,14 @@ func viewAttempt(at *outbox.AttemptView, all bool) attemptView {
 		Kind:       orNull(at.Kind),
 		Message:    at.Message,
 		StatusCode: orNull(at.StatusCode),
-		Request:    requestView{Headers: headerMap(at.RequestHeaders), Bytes: at.RequestBytes},
+		Request:    attemptRequestView{Headers: headerMap(at.RequestHeaders), Bytes: at.RequestBytes},
 	}
 	switch {
 	case at.StatusCode == 0:
 	case at.Opened && !all:
-		view.Response = &responseView{Headers: map[string]string{}, Hidden: true}
+		view.Response = &attemptResponseView{Headers: map[string]string{}, Hidden: true}
 	default:
-		view.Response = &responseView{Headers: headerMap(at.ResponseHeaders), Truncated: at.Truncated}
+		view.Response = &attemptResponseView{Headers: headerMap(at.ResponseHeaders), Truncated: at.Truncated}
 		view.Response.Body, view.Response.BodyBase64 = showBody(at.ResponseBody, at.Truncated)
 	}
 	return view

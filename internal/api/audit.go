@@ -41,7 +41,7 @@ type auditView struct {
 }
 
 type actorView struct {
-	Kind outbox.ActorKind `json:"kind" doc:"key, portal, operator, cli or system"`
+	Kind outbox.ActorKind `json:"kind"`
 	Name string           `json:"name"`
 	ID   *string          `json:"id" doc:"The beginning of the key, or the session"`
 }

@@ -14,7 +14,7 @@ type deliveryView struct {
 	EventType     string               `json:"event_type"`
 	EndpointID    string               `json:"endpoint_id"`
 	EndpointURL   string               `json:"endpoint_url"`
-	State         outbox.DeliveryState `json:"state" doc:"pending, delivered, dead, cancelled"`
+	State         outbox.DeliveryState `json:"state"`
 	AttemptCount  int                  `json:"attempt_count"`
 	Sequence      int64                `json:"sequence" doc:"Gapless per endpoint, from 1; waybill-sequence"`
 	CreatedAt     stamp                `json:"created_at"`
@@ -36,7 +36,7 @@ type lastAttemptView struct {
 }
 
 type deadView struct {
-	Reason  outbox.DeadReason `json:"reason" doc:"permanent, exhausted, expired, poison, cancelled"`
+	Reason  outbox.DeadReason `json:"reason"`
 	Kind    *outbox.Kind      `json:"kind"`
 	Message string            `json:"message"`
 	At      stamp             `json:"at"`

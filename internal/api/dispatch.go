@@ -6,7 +6,7 @@ import (
 
 // dispatchView is the stop switch.
 type dispatchView struct {
-	State  string  `json:"state" doc:"running, paused"`
+	State  string  `json:"state" enum:"running,paused"`
 	Reason string  `json:"reason"`
 	At     *stamp  `json:"at" doc:"When it was last set; null: never"`
 	By     *string `json:"by"`

@@ -15,7 +15,7 @@ type Trier interface {
 
 // checkedView is what would become of an endpoint, and what its address shows.
 type checkedView struct {
-	Would      string          `json:"would" doc:"create, update"`
+	Would      string          `json:"would" enum:"create,update"`
 	URL        string          `json:"url" doc:"As it would be dialled"`
 	Connection *connectionView `json:"connection" doc:"null: it was not asked for"`
 }
@@ -35,7 +35,7 @@ var errChecked = errors.New("it was only to be judged")
 // connect=true it also connects to the address, without sending a request.
 func (a *API) checkEndpoint(q *request) (*answer, error) {
 	p := q.params()
-	connect := p.oneOf("connect", "true", "false") == "true"
+	connect := p.oneOf("connect", yesOrNo...) == "true"
 	if err := p.err(); err != nil {
 		return nil, err
 	}

@@ -86,11 +86,11 @@ var endpointFields = slices.Concat([]field[endpointEdit]{
 	},
 	{
 		name: "secrets", about: "Signing secrets, the newest first; one is made where none is given. They are never shown again.",
-		schema: &huma.Schema{Type: huma.TypeArray, MinItems: new(1), MaxItems: new(maxSecrets * outbox.MaxSchemes), Items: describe(secretFields)},
+		schema: &huma.Schema{Type: huma.TypeArray, MinItems: new(1), MaxItems: new(maxSecrets * outbox.MaxSchemes), Items: describe("SecretInput", secretFields)},
 		set:    setSecrets,
 	},
 	{
-		name: "signing", about: "How deliveries are signed.", schema: describe(signingFields),
+		name: "signing", about: "How deliveries are signed.", schema: describe("SigningInput", signingFields),
 		set:   func(e *endpointEdit, v value) { fill(v, signingFields, e) },
 		reset: func(e *endpointEdit) { e.Schemes, e.schemesGiven = []string{outbox.SchemeStandard}, true },
 	},
@@ -100,7 +100,7 @@ var endpointFields = slices.Concat([]field[endpointEdit]{
 		reset: func(e *endpointEdit) { e.MaxInFlight = 0 },
 	},
 	{
-		name: "rate_limit", about: "At most count requests within any span of per_seconds; null: none.", schema: describe(rateLimitFields),
+		name: "rate_limit", about: "At most count requests within any span of per_seconds; null: none.", schema: describe("RateLimitInput", rateLimitFields),
 		set:   setRateLimit,
 		reset: func(e *endpointEdit) { e.RateLimit = nil },
 	},
@@ -139,7 +139,7 @@ var endpointFields = slices.Concat([]field[endpointEdit]{
 		reset:  func(e *endpointEdit) { e.enter(outbox.EndpointActive) },
 	},
 	{
-		name: "retry", about: "When a failed delivery is tried again, and for how long.", schema: describe(retryFields),
+		name: "retry", about: "When a failed delivery is tried again, and for how long.", schema: describe("RetryInput", retryFields),
 		set:   func(e *endpointEdit, v value) { setRetry(&e.Retry, v) },
 		reset: func(e *endpointEdit) { e.Retry = outbox.RetryPolicy{} },
 	},

@@ -95,6 +95,6 @@ func testRoutes() []*route {
 	return []*route{{
 		method: "POST", path: "/v1/tenants/{tenant}/endpoints/{ep}/test", name: "testEndpoint", tag: "Endpoints", scope: ScopeWrite,
 		summary: "Send the endpoint a test event", about: "It goes to this endpoint alone, also while that is a draft, paused or disabled, or its breaker is open. It is tried once. A 2xx closes the breaker.",
-		body: describe(testFields), maxBody: outbox.HardMaxPayload + maxEnvelope, answers: map[int]any{202: tested{}}, refuses: []int{http.StatusConflict}, handle: (*API).testEndpoint,
+		body: describe("TestInput", testFields), maxBody: outbox.HardMaxPayload + maxEnvelope, answers: map[int]any{202: tested{}}, refuses: []int{http.StatusConflict}, handle: (*API).testEndpoint,
 	}}
 }

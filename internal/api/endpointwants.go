@@ -32,7 +32,7 @@ var wantFields = []field[endpointEdit]{
 		reset: func(e *endpointEdit) { e.dropSecretHeaders = false },
 	},
 	{
-		name: "client_certificate", about: "Shown to a server that asks for one (mTLS).", schema: describe(certificateFields),
+		name: "client_certificate", about: "Shown to a server that asks for one (mTLS).", schema: describe("ClientCertificateInput", certificateFields),
 		set:   setClientCertificate,
 		reset: func(e *endpointEdit) { e.Credentials.Certificate, e.Credentials.Key = "", "" },
 	},

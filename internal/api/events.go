@@ -16,8 +16,8 @@ type eventView struct {
 	OrderingKey  *string           `json:"ordering_key"`
 	Metadata     map[string]string `json:"metadata"`
 	PayloadBytes int               `json:"payload_bytes"`
-	PayloadState string            `json:"payload_state" doc:"kept, erased"`
-	State        outbox.EventState `json:"state" doc:"pending, failed, cancelled, delivered, unmatched"`
+	PayloadState string            `json:"payload_state" enum:"kept,erased"`
+	State        outbox.EventState `json:"state"`
 	CreatedAt    stamp             `json:"created_at"`
 }
 
@@ -54,7 +54,7 @@ func (a *API) getEvent(q *request) (*answer, error) {
 		return nil, err
 	}
 	p := q.params()
-	explained := p.oneOf("explain", "true", "false") == "true"
+	explained := p.oneOf("explain", yesOrNo...) == "true"
 	if err := p.err(); err != nil {
 		return nil, err
 	}

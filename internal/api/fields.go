@@ -284,6 +284,9 @@ func fill[T any](v value, fields []field[T], into *T) {
 // object checks that a control request's body is one JSON object.
 func (q *request) object() ([]byte, error) {
 	body := q.body
+	if len(body) == 0 && !q.route.needsBody() {
+		return []byte("{}"), nil
+	}
 	s := rawjson.NewScanner(body)
 	if s.Kind() != '{' && len(body) > 0 {
 		if _, err := s.Value(); err == nil {
@@ -320,13 +323,16 @@ func fillBody[T any](q *request, raw []byte, fields []field[T], into *T) error {
 	return nil
 }
 
-// describe is the schema of a request object.
-func describe[T any](fields []field[T]) *huma.Schema {
-	s := &huma.Schema{Type: huma.TypeObject, Properties: map[string]*huma.Schema{}, AdditionalProperties: false}
+// describe is the schema of a request object, under the name it has in the document.
+func describe[T any](title string, fields []field[T]) *huma.Schema {
+	s := &huma.Schema{Title: title, Type: huma.TypeObject, Properties: map[string]*huma.Schema{}, AdditionalProperties: false}
 	for _, f := range fields {
 		shown := *f.schema
 		shown.Description = f.about
 		shown.Nullable = f.reset != nil && shown.Type != ""
+		if f.reset != nil && len(shown.AnyOf) > 0 {
+			shown.AnyOf = append(shown.AnyOf[:len(shown.AnyOf):len(shown.AnyOf)], &huma.Schema{Type: "null"})
+		}
 		s.Properties[f.name] = &shown
 		if f.required {
 			s.Required = append(s.Required, f.name)

@@ -224,10 +224,10 @@ func jobRoutes() []*route {
 	add(
 		&route{method: "POST", path: tenant + "/replays", name: "createReplay", tag: "Jobs", scope: ScopeWrite,
 			summary: "Deliver many again", about: "[from, to) is the events' time. Replays never delay live deliveries. What ends after the request is left alone.",
-			body: describe(replayFields), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: (*API).postReplay},
+			body: describe("ReplayInput", replayFields), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: (*API).postReplay},
 		&route{method: "POST", path: tenant + "/cancellations", name: "createCancellation", tag: "Jobs", scope: ScopeWrite,
 			summary: "Cancel many pending deliveries", about: "[from, to) is the events' time. They keep a row and can be replayed.",
-			body: describe(cancellationFields), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: (*API).postCancellation},
+			body: describe("CancellationInput", cancellationFields), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: (*API).postCancellation},
 	)
 	for _, each := range []struct {
 		kind             jobKind

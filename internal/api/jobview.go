@@ -9,9 +9,9 @@ import (
 // jobView is a replay or a cancellation of many deliveries.
 type jobView struct {
 	ID            string        `json:"id,omitempty" doc:"rpl_…, can_…; not there for a dry run"`
-	Type          string        `json:"type" doc:"replay, cancellation, delete_tenant"`
+	Type          string        `json:"type" enum:"replay,cancellation,delete_tenant"`
 	Tenant        string        `json:"tenant"`
-	State         string        `json:"state" doc:"running, done, cancelled, failed, dry_run"`
+	State         string        `json:"state" enum:"running,done,cancelled,failed,dry_run"`
 	Stopping      bool          `json:"stopping,omitempty" doc:"It was cancelled, and takes back what it planned and has not sent"`
 	Filter        jobFilterView `json:"filter"`
 	Reason        *string       `json:"reason,omitempty" doc:"Of a cancellation"`
@@ -33,7 +33,7 @@ type jobFilterView struct {
 	To          *stamp   `json:"to"`
 	EndpointID  *string  `json:"endpoint_id"`
 	EventTypes  []string `json:"event_types"`
-	State       *string  `json:"state,omitempty" doc:"Of a replay"`
+	State       *string  `json:"state,omitempty" enum:"dead,delivered,cancelled,missing,all" doc:"Of a replay"`
 	DeliveryIDs []string `json:"delivery_ids,omitempty"`
 	EventIDs    []string `json:"event_ids,omitempty"`
 }

@@ -17,7 +17,7 @@ func keyRoutes() []*route {
 	return []*route{
 		{method: "POST", path: "/v1/keys", name: "createKey", tag: "Keys", scope: ScopeAdmin, operator: true,
 			summary: "Make a key", about: "The key is in this answer only. One with a tenant is for that tenant alone.",
-			body: describe(keyFields), answers: map[int]any{201: createdKeyView{}}, refuses: []int{404}, handle: (*API).postKey},
+			body: describe("KeyInput", keyFields), answers: map[int]any{201: createdKeyView{}}, refuses: []int{404}, handle: (*API).postKey},
 		{method: "GET", path: "/v1/keys", name: "listKeys", tag: "Keys", scope: ScopeAdmin, operator: true,
 			summary: "List keys", query: queryOf(listParams, []param{tenantParam}),
 			answers: map[int]any{200: list[keyView]{}}, refuses: []int{404}, handle: (*API).listKeys},

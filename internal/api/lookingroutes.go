@@ -3,7 +3,7 @@ package api
 import "github.com/waybill-dev/waybill/internal/outbox"
 
 var (
-	explainParams = []param{{name: "explain", about: "true: why endpoints without a delivery of it have none.", words: []string{"true", "false"}}}
+	explainParams = []param{{name: "explain", about: "true: why endpoints without a delivery of it have none.", words: yesOrNo}}
 	statsParams   = queryOf([]param{
 		{name: "from", about: "RFC 3339; 24 hours before to by default."},
 		{name: "to", about: "RFC 3339; now by default."},
@@ -33,12 +33,12 @@ func lookingRoutes() []*route {
 		{method: "GET", path: "/v1/events", name: "listAllEvents", tag: "Operator", scope: ScopeRead, operator: true,
 			summary: "List all tenants' events", query: queryOf(listParams, spanParams, []param{typeParam, {name: "state", words: []string{"pending", "failed", "cancelled"}}, tenantParam}),
 			answers: map[int]any{200: list[eventView]{}}, refuses: []int{404}, handle: (*API).listEvents},
-		{method: "GET", path: "/v1/tail", name: "tail", tag: "Operator", scope: ScopeRead, operator: true,
+		{method: "GET", path: "/v1/tail", name: "tail", streams: true, tag: "Operator", scope: ScopeRead, operator: true,
 			summary: "Attempts as they end, as a stream", about: "Server-Sent Events: attempt, and missed where some could not be shown. Last-Event-ID goes on where a stream ended. Comments keep the connection open.",
 			query: []param{tenantParam, {name: "endpoint_id", about: "ep_…"}, typeParam,
 				{name: "outcome", many: true, words: []string{string(outbox.OutcomeDelivered), string(outbox.OutcomeTransient), string(outbox.OutcomePermanent)}}},
 			answers: map[int]any{200: nil}, refuses: []int{404}, handle: (*API).tail},
-		{method: "GET", path: tenant + "/listen", name: "listen", tag: "Events", scope: ScopeListen,
+		{method: "GET", path: tenant + "/listen", name: "listen", streams: true, tag: "Events", scope: ScopeListen,
 			summary: "A tenant's events as they are accepted, as a stream", about: "For development. Server-Sent Events: event, with the payload's bytes in base64. Last-Event-ID goes on where a stream ended.",
 			query: []param{typeParam}, answers: map[int]any{200: nil}, handle: (*API).listen},
 	}

@@ -25,7 +25,7 @@ type document struct {
 // newDocument describes the routes. The schemas of answers come from the Go types that are
 // marshalled, those of requests from the tables they are read through.
 func newDocument(routes []*route, version string) (*document, error) {
-	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	registry := huma.NewMapRegistry(schemaPrefix, schemaName)
 	registry.RegisterTypeAlias(reflect.TypeFor[stamp](), reflect.TypeFor[time.Time]())
 	api := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
@@ -52,11 +52,14 @@ func newDocument(routes []*route, version string) (*document, error) {
 	relax(registry)
 	d := &document{}
 	var err error
-	if d.json, err = json.Marshal(api); err != nil {
-		return nil, fmt.Errorf("openapi: %w", err)
-	}
 	if d.page, d.csp, err = renderPage(api, registry); err != nil {
 		return nil, fmt.Errorf("docs page: %w", err)
+	}
+	if err := name(api); err != nil {
+		return nil, fmt.Errorf("openapi: %w", err)
+	}
+	if d.json, err = json.Marshal(api); err != nil {
+		return nil, fmt.Errorf("openapi: %w", err)
 	}
 	return d, nil
 }
@@ -66,6 +69,9 @@ func schemaName(t reflect.Type, hint string) string {
 	if item, isList := strings.CutPrefix(t.Name(), "list["); isList {
 		item = item[strings.LastIndex(item, ".")+1:]
 		return "ListOf" + capital(strings.TrimSuffix(strings.TrimSuffix(item, "]"), "View"))
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
 	}
 	if name := strings.TrimSuffix(t.Name(), "View"); name != "" {
 		return capital(name)
@@ -81,13 +87,14 @@ func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 func relax(registry huma.Registry) {
 	for name, s := range registry.Map() {
 		s.AdditionalProperties = nil
-		t := registry.TypeFromRef("#/components/schemas/" + name)
+		t := registry.TypeFromRef(schemaPrefix + name)
 		for field := range t.Fields() {
 			key, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 			property := s.Properties[key]
 			if property == nil {
 				continue
 			}
+			speak(property, field.Type)
 			mayBeNull := field.Type.Kind() == reflect.Pointer && options != "omitempty"
 			switch {
 			case field.Type.Kind() == reflect.Slice:
@@ -103,7 +110,7 @@ func relax(registry huma.Registry) {
 		}
 	}
 	for name, s := range registry.Map() {
-		t := registry.TypeFromRef("#/components/schemas/" + name)
+		t := registry.TypeFromRef(schemaPrefix + name)
 		for field := range t.Fields() {
 			if field.Anonymous {
 				inner := registry.Schema(field.Type, false, "")
@@ -164,7 +171,7 @@ func (r *route) operation(registry huma.Registry) *huma.Operation {
 	}
 	if r.body != nil {
 		op.RequestBody = &huma.RequestBody{
-			Required: len(r.body.Required) > 0,
+			Required: r.needsBody(),
 			Content:  map[string]*huma.MediaType{"application/json": {Schema: r.body}},
 		}
 		if r.method == http.MethodPatch {
@@ -185,6 +192,11 @@ func (r *route) operation(registry huma.Registry) *huma.Operation {
 	return op
 }
 
+// needsBody is false of a POST whose every field may be left out: then so may the object.
+func (r *route) needsBody() bool {
+	return r.body != nil && (len(r.body.Required) > 0 || r.method != http.MethodPost)
+}
+
 func (p param) describe() *huma.Param {
 	s := &huma.Schema{Type: huma.TypeString}
 	switch p.name {
@@ -193,8 +205,10 @@ func (p param) describe() *huma.Param {
 	case "from", "to":
 		s.Format = "date-time"
 	}
-	for _, word := range p.words {
-		s.Enum = append(s.Enum, word)
+	if slices.Equal(p.words, yesOrNo) {
+		s.Type = huma.TypeBoolean
+	} else {
+		s.Enum = anyOf(p.words)
 	}
 	if p.many {
 		s = &huma.Schema{Type: huma.TypeArray, Items: s}
@@ -215,6 +229,8 @@ func (r *route) describeAnswer(registry huma.Registry, status int, body any) *hu
 		kind, schema = "text/plain", &huma.Schema{Type: huma.TypeString}
 	case r.name == "docs":
 		kind, schema = "text/html", &huma.Schema{Type: huma.TypeString}
+	case r.streams:
+		kind, schema = "text/event-stream", &huma.Schema{Type: huma.TypeString}
 	}
 	answer.Content = map[string]*huma.MediaType{kind: {Schema: schema}}
 	return answer
@@ -279,4 +295,13 @@ func (a *API) showPage(*request) (*answer, error) {
 		kind:    "text/html; charset=utf-8",
 		headers: http.Header{"Content-Security-Policy": {d.csp}},
 	}, nil
+}
+
+// Document is the OpenAPI document of a server of this build: what /openapi.json answers.
+func Document(version string) ([]byte, error) {
+	d, err := newDocument(routes(), version)
+	if err != nil {
+		return nil, err
+	}
+	return d.json, nil
 }

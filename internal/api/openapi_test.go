@@ -89,6 +89,9 @@ func TestOpenAPI_isWellFormed(t *testing.T) {
 				}
 			}
 			for status, r := range object(op, "responses") {
+				if ref, is := object(r)["$ref"].(string); is {
+					r = object(doc, "components", "responses", strings.TrimPrefix(ref, "#/components/responses/"))
+				}
 				if d, _ := object(r)["description"].(string); d == "" {
 					t.Errorf("%s: answer %s has no description", where, status)
 				}
@@ -104,7 +107,7 @@ func TestOpenAPI_isWellFormed(t *testing.T) {
 	}
 	walkJSON(doc, func(m map[string]any) {
 		ref, is := m["$ref"].(string)
-		if is && schemas[strings.TrimPrefix(ref, "#/components/schemas/")] == nil {
+		if is && !strings.HasPrefix(ref, "#/components/responses/") && schemas[strings.TrimPrefix(ref, "#/components/schemas/")] == nil {
 			t.Errorf("%s leads nowhere", ref)
 		}
 		if kind, has := m["type"]; has && (m["properties"] != nil || m["items"] != nil) {

@@ -30,7 +30,7 @@ type hurtingView struct {
 	Tenant     string       `json:"tenant"`
 	TenantName string       `json:"tenant_name"`
 	URL        string       `json:"url"`
-	State      string       `json:"state"`
+	State      string       `json:"state" enum:"draft,active,paused,disabled"`
 	Health     healthView   `json:"health"`
 	LastHour   figuresView  `json:"last_hour"`
 	Day        []bucketView `json:"day" doc:"The last 24 hours, hour by hour"`

@@ -15,7 +15,7 @@ func pruneRoutes() []*route {
 		{method: "POST", path: "/v1/prune", name: "prune", tag: "Operator", scope: ScopeAdmin, operator: true,
 			summary: "Remove old events and attempts before their time",
 			about:   "Whole days go, in the background, as retention would remove them. What is pending stays, and so do dead letters with all they need. The answer says from which time on everything is kept, which is earlier than asked where pending deliveries may need more.",
-			body:    describe(pruneFields), answers: map[int]any{202: pruneView{}}, handle: (*API).postPrune},
+			body:    describe("PruneInput", pruneFields), answers: map[int]any{202: pruneView{}}, handle: (*API).postPrune},
 	}
 }
 

@@ -32,6 +32,7 @@ type route struct {
 
 	asks       bool // changes nothing, though it is a POST
 	ofTenant   bool // below /v1/tenants/{tenant}
+	streams    bool // the answer goes on for as long as the reader stays
 	idempotent bool // the first answer is kept under Idempotency-Key
 	publishes  bool // the payload limit applies, and malformed JSON is an invalid payload
 	calls      *callMetrics
@@ -43,6 +44,9 @@ type param struct {
 	many        bool
 	words       []string
 }
+
+// yesOrNo is what a parameter takes that the document calls a boolean.
+var yesOrNo = []string{"true", "false"}
 
 // maxControlBody is the largest request that is not publishing.
 const maxControlBody = 256 << 10
@@ -97,10 +101,10 @@ func routes() []*route {
 	table := []*route{
 		{method: "PUT", path: tenant, name: "putTenant", tag: "Tenants", scope: ScopeAdmin, operator: true,
 			summary: "Create a tenant, or change one", about: "Fields that are absent keep their value; null returns to the default.",
-			body: describe(tenantFields), answers: map[int]any{200: tenantView{}, 201: tenantView{}}, handle: (*API).putTenant},
+			body: describe("TenantInput", tenantFields), answers: map[int]any{200: tenantView{}, 201: tenantView{}}, handle: (*API).putTenant},
 		{method: "PATCH", path: tenant, name: "patchTenant", tag: "Tenants", scope: ScopeAdmin, operator: true,
 			summary: "Change a tenant", about: "RFC 7396: objects are merged, null returns to the default.",
-			body: describe(tenantFields), answers: map[int]any{200: tenantView{}}, refuses: []int{404}, handle: (*API).patchTenant},
+			body: mergeable(describe("TenantInput", tenantFields)), answers: map[int]any{200: tenantView{}}, refuses: []int{404}, handle: (*API).patchTenant},
 		{method: "GET", path: tenant, name: "getTenant", tag: "Tenants", scope: ScopeRead,
 			summary: "Read a tenant", answers: map[int]any{200: tenantView{}}, refuses: []int{404}, handle: (*API).getTenant},
 		{method: "DELETE", path: tenant, name: "deleteTenant", tag: "Tenants", scope: ScopeAdmin, operator: true,
@@ -113,10 +117,10 @@ func routes() []*route {
 
 		{method: "POST", path: tenant + "/endpoints", name: "createEndpoint", tag: "Endpoints", scope: ScopeWrite, makesTenants: true,
 			summary: "Create an endpoint", about: "The signing secret is in this answer only.",
-			body: describe(endpointFields), answers: map[int]any{201: createdEndpointView{}}, handle: (*API).postEndpoint},
+			body: describe("EndpointInput", endpointFields), answers: map[int]any{201: createdEndpointView{}}, handle: (*API).postEndpoint},
 		{method: "PUT", path: tenant + "/endpoints/{ep}", name: "putEndpoint", tag: "Endpoints", scope: ScopeWrite, makesTenants: true,
 			summary: "Create an endpoint under your own uid, or change it", about: "Fields that are absent keep their value; null returns to the default.",
-			body: describe(endpointFields), answers: map[int]any{200: endpointView{}, 201: createdEndpointView{}}, refuses: []int{conflict}, handle: (*API).putEndpoint},
+			body: describe("EndpointUpsert", endpointPutFields), answers: map[int]any{200: endpointView{}, 201: createdEndpointView{}}, refuses: []int{conflict}, handle: (*API).putEndpoint},
 		{method: "GET", path: tenant + "/endpoints", name: "listEndpoints", tag: "Endpoints", scope: ScopeRead,
 			summary: "List a tenant's endpoints", query: queryOf(listParams, endpointQuery),
 			answers: map[int]any{200: list[endpointView]{}}, handle: (*API).listEndpoints},
@@ -124,7 +128,7 @@ func routes() []*route {
 			summary: "Read an endpoint", answers: map[int]any{200: endpointView{}}, handle: (*API).getEndpoint},
 		{method: "PATCH", path: tenant + "/endpoints/{ep}", name: "patchEndpoint", tag: "Endpoints", scope: ScopeWrite,
 			summary: "Change an endpoint", about: "RFC 7396: objects are merged, null returns to the default.",
-			body: describe(endpointPatchFields), answers: map[int]any{200: endpointView{}}, refuses: []int{conflict}, handle: (*API).patchEndpoint},
+			body: mergeable(describe("EndpointInput", endpointPatchFields)), answers: map[int]any{200: endpointView{}}, refuses: []int{conflict}, handle: (*API).patchEndpoint},
 		{method: "DELETE", path: tenant + "/endpoints/{ep}", name: "deleteEndpoint", tag: "Endpoints", scope: ScopeWrite,
 			summary: "Delete an endpoint", about: "Its pending deliveries keep a row and end as cancelled.",
 			answers: map[int]any{202: deletedEndpoint{}}, handle: (*API).deleteEndpoint},
@@ -134,7 +138,7 @@ func routes() []*route {
 			body: emptySchema(), answers: map[int]any{202: probed{}}, handle: (*API).probeEndpoint},
 		{method: "POST", path: tenant + "/endpoints/{ep}/secret/rotate", name: "rotateSecret", tag: "Endpoints", scope: ScopeWrite,
 			summary: "Give an endpoint a new signing secret", about: "Until the overlap ends deliveries are signed with the new secret and those before it. The new secret is in this answer only.",
-			body: describe(rotationFields), answers: map[int]any{200: rotated{}}, handle: (*API).rotateSecret},
+			body: describe("RotationInput", rotationFields), answers: map[int]any{200: rotated{}}, handle: (*API).rotateSecret},
 
 		{method: "POST", path: tenant + "/events", name: "publishEvent", tag: "Events", scope: ScopePublish, makesTenants: true, publishes: true,
 			summary: "Publish an event", about: "It is durable once this answers. The payload's bytes are delivered as they stand in the request. The header Idempotency-Key and the field idempotency_key are one key, bound to type and payload.",
@@ -192,7 +196,7 @@ func routes() []*route {
 			summary: "Whether anything is sent", answers: map[int]any{200: dispatchView{}}, handle: (*API).getDispatch},
 		{method: "PUT", path: "/v1/dispatch", name: "putDispatch", tag: "Operator", scope: ScopeAdmin, operator: true,
 			summary: "Stop sending on all nodes, or start again", about: "All nodes follow within 5 s. What is under way ends; publishing stays open, and everything waits.",
-			body: describe(dispatchFields), answers: map[int]any{200: dispatchView{}}, refuses: []int{conflict}, handle: (*API).putDispatch},
+			body: describe("DispatchInput", dispatchFields), answers: map[int]any{200: dispatchView{}}, refuses: []int{conflict}, handle: (*API).putDispatch},
 		{method: "GET", path: "/v1/whoami", name: "whoAmI", tag: "Server", scope: anyScope,
 			summary: "What the key is and may do", answers: map[int]any{200: whoAmI{}}, handle: (*API).whoAmI},
 		{method: "GET", path: "/v1/version", name: "getVersion", tag: "Server", scope: anyScope,
@@ -234,7 +238,7 @@ type acceptedBatch struct {
 	Data []acceptedEvent `json:"data" doc:"In the order of the request"`
 }
 
-func emptySchema() *huma.Schema { return describe([]field[struct{}]{}) }
+func emptySchema() *huma.Schema { return describe("EmptyInput", []field[struct{}]{}) }
 
 // empty checks that a request says nothing: no body, or an object without fields.
 func (q *request) empty() ([]byte, error) {
@@ -251,7 +255,8 @@ func (q *request) empty() ([]byte, error) {
 // eventSchema describes what intake reads.
 func eventSchema(cross bool) *huma.Schema {
 	s := &huma.Schema{
-		Type: huma.TypeObject,
+		Title: "EventInput",
+		Type:  huma.TypeObject,
 		Properties: map[string]*huma.Schema{
 			"type":            {Type: huma.TypeString, Pattern: `^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`, MaxLength: new(outbox.MaxEventType)},
 			"payload":         {Description: "Any JSON value; its bytes are delivered as they stand, white space included."},
@@ -264,6 +269,7 @@ func eventSchema(cross bool) *huma.Schema {
 		AdditionalProperties: false,
 	}
 	if cross {
+		s.Title = "TenantEventInput"
 		s.Properties["tenant"] = &huma.Schema{Type: huma.TypeString}
 		s.Required = append(s.Required, "tenant")
 	}
@@ -271,8 +277,13 @@ func eventSchema(cross bool) *huma.Schema {
 }
 
 func batchSchema(cross bool) *huma.Schema {
+	title := "BatchInput"
+	if cross {
+		title = "TenantsBatchInput"
+	}
 	return &huma.Schema{
-		Type: huma.TypeObject,
+		Title: title,
+		Type:  huma.TypeObject,
 		Properties: map[string]*huma.Schema{
 			"events": {Type: huma.TypeArray, Items: eventSchema(cross), MinItems: new(1), MaxItems: new(outbox.MaxBatchEvents)},
 		},

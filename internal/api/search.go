@@ -10,11 +10,11 @@ import (
 
 // foundView is one thing that a search found.
 type foundView struct {
-	Type   string `json:"type" doc:"tenant, endpoint, event, delivery, attempt"`
+	Type   string `json:"type" enum:"tenant,endpoint,event,delivery,attempt"`
 	ID     string `json:"id" doc:"Of a tenant, its key"`
 	Tenant string `json:"tenant"`
 	Title  string `json:"title" doc:"What people know it by: a name, a URL, an event type"`
-	By     string `json:"by" doc:"What matched: id, key, name, endpoint, idempotency_key, metadata"`
+	By     string `json:"by" enum:"id,key,name,endpoint,idempotency_key,metadata" doc:"What matched"`
 }
 
 // searchView is what a search found, the surest first.

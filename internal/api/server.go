@@ -49,7 +49,7 @@ type healthzView struct {
 func (a *API) healthz(*request) (*answer, error) { return ok(healthzView{Status: "ok"}) }
 
 type readyzView struct {
-	Status string  `json:"status" doc:"ready, or not_ready"`
+	Status string  `json:"status" enum:"ready,not_ready"`
 	Checks []Check `json:"checks"`
 }
 

@@ -72,7 +72,7 @@ var (
 		reset: func(s *askedSession) { s.readOnly = false },
 	}
 	userField = field[askedSession]{
-		name: "user", about: "Who it is for: it goes into the record of who did what.", schema: describe(userFields),
+		name: "user", about: "Who it is for: it goes into the record of who did what.", schema: describe("UserInput", userFields),
 		set:   func(s *askedSession, v value) { fill(v, userFields, &s.User) },
 		reset: func(s *askedSession) { s.User = outbox.SessionUser{} },
 	}
@@ -123,7 +123,7 @@ var portalSessionFields = []field[askedSession]{
 	},
 	{
 		name: "theme", about: `light, dark or auto; or an object of {"mode": that, "accent": "#rrggbb"}.`,
-		schema: &huma.Schema{AnyOf: []*huma.Schema{wordsSchema("light", "dark", "auto"), describe(themeFields)}},
+		schema: &huma.Schema{AnyOf: []*huma.Schema{wordsSchema("light", "dark", "auto"), describe("ThemeInput", themeFields)}},
 		set:    func(s *askedSession, v value) { setTheme(&s.Theme, v) },
 		reset:  func(s *askedSession) { s.Theme = nil },
 	},

@@ -21,7 +21,7 @@ func sessionRoutes() []*route {
 	return []*route{
 		{method: "POST", path: portal, name: "createPortalSession", tag: "Sessions", scope: ScopeWrite, makesTenants: true,
 			summary: "Make a link that lets a customer into the portal", about: "The link is in this answer only, and lets one browser in, once. A key cannot give what it may not do itself.",
-			body: describe(portalSessionFields), answers: map[int]any{201: createdSession{}}, handle: (*API).postPortalSession},
+			body: describe("PortalSessionInput", portalSessionFields), answers: map[int]any{201: createdSession{}}, handle: (*API).postPortalSession},
 		{method: "GET", path: portal, name: "listPortalSessions", tag: "Sessions", scope: ScopeRead,
 			summary: "List a tenant's links and sessions", query: listParams,
 			answers: map[int]any{200: list[sessionView]{}}, handle: (*API).listSessions},
@@ -33,7 +33,7 @@ func sessionRoutes() []*route {
 
 		{method: "POST", path: operators, name: "createOperatorSession", tag: "Sessions", scope: ScopeRead, operator: true,
 			summary: "Make a link that lets an operator into the dashboard", about: "The session may do what the key may. Its link lets one browser in, once.",
-			body: describe(operatorSessionFields), answers: map[int]any{201: createdSession{}}, handle: (*API).postOperatorSession},
+			body: describe("OperatorSessionInput", operatorSessionFields), answers: map[int]any{201: createdSession{}}, handle: (*API).postOperatorSession},
 		{method: "GET", path: operators, name: "listOperatorSessions", tag: "Sessions", scope: ScopeRead, operator: true,
 			summary: "List operators' links and sessions", query: listParams,
 			answers: map[int]any{200: list[sessionView]{}}, handle: (*API).listSessions},
@@ -55,7 +55,7 @@ type createdSession struct {
 // sessionView is a session in a list.
 type sessionView struct {
 	ID            string              `json:"id"`
-	State         outbox.SessionState `json:"state" doc:"unused, open, expired or revoked"`
+	State         outbox.SessionState `json:"state"`
 	Permissions   []outbox.Permission `json:"permissions"`
 	ReadOnly      bool                `json:"read_only"`
 	User          *userView           `json:"user"`

@@ -68,12 +68,12 @@ var sourceFields = []field[sourceEdit]{
 		reset: func(s *sourceEdit) { s.Settings.EventType = "" },
 	},
 	{
-		name: "id", about: "Where an event's id is; null: where the provider puts it.", schema: describe(sourcePlaceFields),
+		name: "id", about: "Where an event's id is; null: where the provider puts it.", schema: describe("SourcePlaceInput", sourcePlaceFields),
 		set:   func(s *sourceEdit, v value) { setPart(&s.Settings.ID, v, sourcePlaceFields) },
 		reset: func(s *sourceEdit) { s.Settings.ID = nil },
 	},
 	{
-		name: "verify", about: "How a request is checked, for the provider custom, and what only you know of another.", schema: describe(sourceCheckFields),
+		name: "verify", about: "How a request is checked, for the provider custom, and what only you know of another.", schema: describe("SourceCheckInput", sourceCheckFields),
 		set:   func(s *sourceEdit, v value) { setPart(&s.Settings.Verify, v, sourceCheckFields) },
 		reset: func(s *sourceEdit) { s.Settings.Verify = nil },
 	},
@@ -96,7 +96,7 @@ var sourceFields = []field[sourceEdit]{
 		reset: func(s *sourceEdit) { s.Settings.ForwardHeaders = nil },
 	},
 	{
-		name: "responses", about: "Codes to answer with in place of the provider's.", schema: describe(sourceAnswerFields),
+		name: "responses", about: "Codes to answer with in place of the provider's.", schema: describe("SourceAnswersInput", sourceAnswerFields),
 		set: func(s *sourceEdit, v value) {
 			next := outbox.SourceAnswers{}
 			fill(v, sourceAnswerFields, &next)

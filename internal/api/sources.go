@@ -19,7 +19,7 @@ func sourceRoutes() []*route {
 	return []*route{
 		{method: "PUT", path: source, name: "putSource", tag: "Sources", scope: ScopeWrite, operator: true,
 			summary: "Create an inbound source, or change it", about: "Webhooks sent to /in/{source} are verified and become events of the tenant. Fields that are absent keep their value; null returns to the default. warnings says what may lose or repeat events.",
-			body: describe(sourceFields), answers: map[int]any{200: sourceView{}, 201: sourceView{}}, refuses: []int{404}, handle: (*API).putSource},
+			body: describe("SourceInput", sourceFields), answers: map[int]any{200: sourceView{}, 201: sourceView{}}, refuses: []int{404}, handle: (*API).putSource},
 		{method: "GET", path: source, name: "getSource", tag: "Sources", scope: ScopeRead, operator: true,
 			summary: "Read a source", answers: map[int]any{200: sourceView{}}, refuses: []int{404}, handle: (*API).getSource},
 		{method: "DELETE", path: source, name: "deleteSource", tag: "Sources", scope: ScopeWrite, operator: true,
@@ -29,7 +29,7 @@ func sourceRoutes() []*route {
 			summary: "List sources", query: listParams, answers: map[int]any{200: list[sourceView]{}}, handle: (*API).listSources},
 		{method: "POST", path: source + "/secrets", name: "addSourceSecret", tag: "Sources", scope: ScopeWrite, operator: true,
 			summary: "Add a secret", about: "Requests signed with it or with those before it verify.",
-			body: describe(addedSecretFields), answers: map[int]any{201: sourceView{}}, refuses: []int{404}, handle: (*API).postSourceSecret},
+			body: describe("SourceSecretInput", addedSecretFields), answers: map[int]any{201: sourceView{}}, refuses: []int{404}, handle: (*API).postSourceSecret},
 		{method: "DELETE", path: source + "/secrets", name: "deleteSourceSecrets", tag: "Sources", scope: ScopeWrite, operator: true,
 			summary: "End all secrets", about: "Every request is refused until there is another.",
 			answers: map[int]any{204: nil}, refuses: []int{404}, handle: (*API).deleteSourceSecrets},
@@ -56,10 +56,10 @@ type sourceView struct {
 	State          outbox.SourceState  `json:"state"`
 	Secrets        []sourceSecretView  `json:"secrets"`
 	EventType      string              `json:"event_type"`
-	IDPlace        *placeView          `json:"id_place" doc:"The request's id; null: where the provider puts it"`
-	Verify         *checkView          `json:"verify"`
+	IDPlace        *sourcePlaceView    `json:"id_place" doc:"The request's id; null: where the provider puts it"`
+	Verify         *sourceCheckView    `json:"verify"`
 	ForwardHeaders []string            `json:"forward_headers" doc:"As they are in effect"`
-	Responses      answersView         `json:"responses" doc:"As they are in effect"`
+	Responses      sourceAnswersView   `json:"responses" doc:"As they are in effect"`
 	MaxBody        int64               `json:"max_body" doc:"As it is in effect"`
 	KeepSeconds    float64             `json:"keep_seconds"`
 	Warnings       []sourceWarningView `json:"warnings" doc:"What may lose or repeat events, and what to do"`
@@ -73,13 +73,13 @@ type sourceSecretView struct {
 	ExpiresAt *stamp `json:"expires_at" doc:"null: no end"`
 }
 
-type placeView struct {
+type sourcePlaceView struct {
 	Header            *string  `json:"header"`
 	Pointer           *string  `json:"pointer"`
 	BodyWithinSeconds *float64 `json:"body_within_seconds"`
 }
 
-type checkView struct {
+type sourceCheckView struct {
 	Signed           *string  `json:"signed"`
 	Header           *string  `json:"header"`
 	Form             *string  `json:"form"`
@@ -95,7 +95,7 @@ type checkView struct {
 	ChallengeToken bool `json:"has_challenge_token"`
 }
 
-type answersView struct {
+type sourceAnswersView struct {
 	OK       int `json:"ok"`
 	InFlight int `json:"in_flight"`
 	Failed   int `json:"failed"`
@@ -105,7 +105,7 @@ type answersView struct {
 
 type sourceWarningView struct {
 	Rule   receive.Rule `json:"rule"`
-	Harm   string       `json:"harm" doc:"loses, repeats, delays or note"`
+	Harm   string       `json:"harm" enum:"loses,repeats,delays,note"`
 	Detail string       `json:"detail"`
 	Remedy string       `json:"remedy"`
 }
@@ -123,10 +123,10 @@ func viewSource(src *outbox.Source) sourceView {
 		v.Secrets = append(v.Secrets, sourceSecretView{s.ID, stamp(s.CreatedAt), stampOf(s.ExpiresAt)})
 	}
 	if p := src.Settings.ID; p != nil {
-		v.IDPlace = &placeView{orNull(p.Header), orNull(p.Pointer), orNull(p.BodyWithin.Seconds())}
+		v.IDPlace = &sourcePlaceView{orNull(p.Header), orNull(p.Pointer), orNull(p.BodyWithin.Seconds())}
 	}
 	if c := src.Settings.Verify; c != nil {
-		v.Verify = &checkView{
+		v.Verify = &sourceCheckView{
 			orNull(c.Signed), orNull(c.Header), orNull(c.Form), orNull(c.Algorithm), orNull(c.IDHeader), orNull(c.TimeHeader), c.Milliseconds,
 			orNull(c.Tolerance.Seconds()), slices.Concat([]string{}, c.SecretEncodings), orNull(c.SecretPrefix), orNull(c.PublicURL), c.ChallengeToken != "",
 		}
@@ -137,7 +137,7 @@ func viewSource(src *outbox.Source) sourceView {
 		v.Warnings = append(v.Warnings, sourceWarningView{Rule: receive.Incomplete, Harm: receive.Loses.String(), Detail: err.Error(), Remedy: "change it"})
 		return v
 	}
-	v.Responses, v.MaxBody, v.ForwardHeaders = answersView(effect.Codes), effect.MaxBody, effect.Forward
+	v.Responses, v.MaxBody, v.ForwardHeaders = sourceAnswersView(effect.Codes), effect.MaxBody, effect.Forward
 	for _, p := range problems {
 		v.Warnings = append(v.Warnings, sourceWarningView{p.Rule, p.Harm.String(), p.Detail, p.Remedy})
 	}

@@ -26,7 +26,11 @@ var (
 		return &huma.Schema{Type: huma.TypeObject, MaxProperties: &max, AdditionalProperties: &huma.Schema{Type: huma.TypeString}}
 	}
 	rangeSchema = func(kind string, min, max float64, standard any) *huma.Schema {
-		return &huma.Schema{Type: kind, Minimum: &min, Maximum: &max, Default: standard}
+		s := &huma.Schema{Type: kind, Minimum: &min, Maximum: &max, Default: standard}
+		if kind == huma.TypeNumber {
+			s.Format = "double"
+		}
+		return s
 	}
 )
 
@@ -84,7 +88,7 @@ var tenantFields = []field[outbox.Tenant]{
 		reset: func(t *outbox.Tenant) { t.Egress = outbox.EgressPublic },
 	},
 	{
-		name: "retry", about: "Defaults of the tenant's endpoints.", schema: describe(retryFields),
+		name: "retry", about: "Defaults of the tenant's endpoints.", schema: describe("RetryInput", retryFields),
 		set:   func(t *outbox.Tenant, v value) { setRetry(&t.Retry, v) },
 		reset: func(t *outbox.Tenant) { t.Retry = outbox.RetryPolicy{} },
 	},

@@ -10,7 +10,7 @@ import (
 
 // waitingView says why a delivery waits.
 type waitingView struct {
-	Reason waitReason `json:"reason" doc:"retry, tenant_cap, endpoint_limit, rate_limit, breaker, paused, disabled, order, backlog, dispatch_paused"`
+	Reason waitReason `json:"reason"`
 	Detail string     `json:"detail"`
 	Ahead  *int       `json:"ahead" doc:"Pending deliveries of the endpoint before it; null where they do not matter"`
 	Capped bool       `json:"ahead_capped,omitempty" doc:"There are more than counted"`
