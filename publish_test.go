@@ -402,7 +402,7 @@ func TestPublish_waitsForAnOpenTransactionWithTheSameKey(t *testing.T) {
 // awaitLockWait waits until a session of this database waits for another's lock.
 func awaitLockWait(t *testing.T, db *sql.DB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	for waiting := false; !waiting; {
 		err := db.QueryRowContext(ctx, `

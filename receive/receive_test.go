@@ -445,14 +445,14 @@ func TestInbox_topicsThatAreNotWantedAreDeclined(t *testing.T) {
 	store := receivetest.NewStore()
 	var c counter
 	in, src, obs := stripeInbox(t, store, c.handle, func(cfg *receive.InboxConfig) { cfg.Source.Topics = []string{"invoice.paid"} })
-	wantStatus(t, in, src, `{"id":"evt_2","type":"charge.updated"}`, http.StatusOK) // a 4xx would disable the endpoint (R12)
+	wantStatus(t, in, src, `{"id":"evt_2","type":"charge.updated"}`, http.StatusOK) // a 4xx would disable the endpoint
 	wantCount(t, "declined", obs.count(receive.Declined), 1)
 	wantCount(t, "stored", store.Len(), 0)
 	wantStatus(t, in, src, event, http.StatusOK)
 	wantCount(t, "stored", store.Len(), 1)
 }
 
-// A store that is down for a while: nothing is told stored that is not (C83, R26).
+// A store that is down for a while: nothing is told stored that is not.
 func TestInbox_storeDownForAWhile(t *testing.T) {
 	store := receivetest.NewStore()
 	var c counter

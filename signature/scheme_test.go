@@ -249,7 +249,7 @@ func TestScheme_missingHeadersAreMissing(t *testing.T) {
 	}
 }
 
-// The several ways in which a Stripe header has been read wrong (C09, C11, C13, R20).
+// The several ways in which a Stripe header has been read wrong.
 func TestStripe_readsItsHeaderStrictly(t *testing.T) {
 	s := signature.Stripe()
 	now := time.Unix(1_800_000_000, 0)
@@ -391,7 +391,7 @@ func TestHMAC_saysWhatCannotWork(t *testing.T) {
 	}
 }
 
-// A secret with a letter outside of ASCII counts by its UTF-8 bytes (C05).
+// A secret with a letter outside of ASCII counts by its UTF-8 bytes.
 func TestGitHub_secretsAreUTF8(t *testing.T) {
 	s := signature.GitHub()
 	// printf '{"tier":"🚀 Gold é"}' | openssl dgst -sha256 -hmac 'clé secrète 2024'

@@ -120,7 +120,7 @@ func TestKeys_ofATenantReachNobodyElse(t *testing.T) {
 // eventually waits for what holds within a second or so.
 func (f *fixture) eventually(holds func() bool) {
 	f.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); {
+	for end := time.Now().Add(30 * time.Second); !holds(); {
 		if time.Now().After(end) {
 			f.t.Fatal("it did not come")
 		}

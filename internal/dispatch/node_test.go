@@ -317,7 +317,7 @@ func TestNode_routingCommitsWithUnknownOutcome(t *testing.T) {
 	}
 }
 
-// C58: the receiver has it, and the database is away when that is to be written down. The result
+// The receiver has it, and the database is away when that is to be written down. The result
 // is kept until it is written; nothing is sent again, nothing becomes a dead letter.
 func TestNode_resultsOutliveTheDatabasesAbsence(t *testing.T) {
 	r := newRig(t)

@@ -107,7 +107,7 @@ func refused() attempt.Outcome {
 	}}
 }
 
-// C87: number 1 of a key fails twice. Number 2 waits for it, other keys do not.
+// Number 1 of a key fails twice. Number 2 waits for it, other keys do not.
 func TestOrder_aFailingDeliveryKeepsItsPlace(t *testing.T) {
 	r := newRig(t)
 	acme := r.tenant("acme", nil)
@@ -136,7 +136,7 @@ func TestOrder_aFailingDeliveryKeepsItsPlace(t *testing.T) {
 	r.balanced()
 }
 
-// C87: number 1 can never be delivered. It becomes a dead letter, and the next goes on or is held.
+// Number 1 can never be delivered. It becomes a dead letter, and the next goes on or is held.
 func TestOrder_aDeadDeliveryIsSkippedOrHolds(t *testing.T) {
 	for _, onDead := range []outbox.OnDead{outbox.OnDeadSkip, outbox.OnDeadHold} {
 		t.Run(string(onDead), func(t *testing.T) {

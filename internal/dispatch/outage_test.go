@@ -23,7 +23,7 @@ func (r *rig) until(what string, within time.Duration, condition func() bool) ti
 	return time.Since(begin)
 }
 
-// C64: a server is down for ten minutes with 2,000 deliveries waiting, and comes back able to take
+// A server is down for ten minutes with 2,000 deliveries waiting, and comes back able to take
 // 20 requests a second. It is not stampeded, new events are not late for long, all arrive.
 func TestNode_outageIsSurvivedWithoutAStampede(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestWaker_tellsOtherNodes(t *testing.T) {
 	}
 	var all outbox.Wakeup
 	times := 0
-	for deadline := time.After(10 * time.Second); all.Outbox.Len() < 200; times++ {
+	for deadline := time.After(30 * time.Second); all.Outbox.Len() < 200; times++ {
 		select {
 		case up := <-heard:
 			all = all.And(up)
@@ -76,7 +76,7 @@ func until(t *testing.T, teller *postgres.Waker, heard <-chan outbox.Wakeup, up 
 	t.Helper()
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
-	for deadline := time.After(10 * time.Second); ; {
+	for deadline := time.After(30 * time.Second); ; {
 		select {
 		case <-again.C:
 			teller.Wake(up)

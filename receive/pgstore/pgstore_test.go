@@ -85,7 +85,7 @@ func TestStore_keepsTheContractInEveryQueryMode(t *testing.T) {
 func claim(t *testing.T, s *pgstore.Store, id string) (*receive.Delivery, receive.Found) {
 	t.Helper()
 	r := receivetest.NewRecord("billing", id, "{}")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	f, err := s.Claim(ctx, &r, receive.NewToken(), lease)
 	if err != nil {

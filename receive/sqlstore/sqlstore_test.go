@@ -132,7 +132,7 @@ func TestStore_keepsTheContract(t *testing.T) {
 func claim(t *testing.T, s *site, id string) (*receive.Delivery, receive.Found) {
 	t.Helper()
 	r := receivetest.NewRecord("billing", id, "{}")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	f, err := s.store.Claim(ctx, &r, receive.NewToken(), lease)
 	if err != nil {

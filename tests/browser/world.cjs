@@ -47,7 +47,7 @@ class World {
   async last(at) { return (await (await fetch(this.control + '/hits?path=' + encodeURIComponent(at))).json()).last; }
 
   // until asks until the condition holds.
-  async until(what, holds, within = 15000) {
+  async until(what, holds, within = 30000) {
     for (const end = Date.now() + within; ;) {
       const got = await holds();
       if (got) return got;

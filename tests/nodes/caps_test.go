@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/postgres/pgtest"
 )
 
-// C70: a cap is exact, whoever works for the tenant: through hand-overs in both directions, and
+// A cap is exact, whoever works for the tenant: through hand-overs in both directions, and
 // when it is changed meanwhile. Lowered, it holds within five seconds.
 func TestNodes_capsAreExactAcrossTheCluster(t *testing.T) {
 	c := newCluster(t, pgtest.DSN(t))

@@ -128,8 +128,8 @@ func (n *node) thaw() time.Time {
 // nodes, and has the books proven to the last number.
 func (c *cluster) finish(r *receiver) {
 	c.t.Helper()
-	r.awaitAll(20 * time.Second)
-	await(c.t, 15*time.Second, "pending deliveries to end", func() bool {
+	r.awaitAll(40 * time.Second)
+	await(c.t, 40*time.Second, "pending deliveries to end", func() bool {
 		return c.count("SELECT count(*) FROM waybill.delivery") == 0 && c.count("SELECT count(*) FROM waybill.outbox") == 0
 	})
 	for _, n := range c.nodes {
@@ -148,6 +148,28 @@ func (c *cluster) count(query string, args ...any) int {
 		c.t.Fatal(err)
 	}
 	return n
+}
+
+// recorded is the events of which an attempt is written down.
+func (c *cluster) recorded() map[string]bool {
+	c.t.Helper()
+	rows, err := c.db.QueryContext(c.t.Context(), "SELECT DISTINCT uuid_send(event) FROM waybill.attempt")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer rows.Close()
+	events := map[string]bool{}
+	for rows.Next() {
+		var id []byte
+		if err := rows.Scan(&id); err != nil {
+			c.t.Fatal(err)
+		}
+		events[outbox.EventID(id).String()] = true
+	}
+	if err := rows.Err(); err != nil {
+		c.t.Fatal(err)
+	}
+	return events
 }
 
 // shards counts the shards of each owner that has any, in ascending order.
@@ -190,7 +212,7 @@ func (c *cluster) shared(n int) bool {
 func (c *cluster) awaitShared(n int) time.Duration {
 	c.t.Helper()
 	began := time.Now()
-	await(c.t, 20*time.Second, fmt.Sprintf("%d nodes to share evenly", n), func() bool { return c.shared(n) })
+	await(c.t, 40*time.Second, fmt.Sprintf("%d nodes to share evenly", n), func() bool { return c.shared(n) })
 	return time.Since(began)
 }
 

@@ -58,7 +58,7 @@ func TestNodes_replaySurvivesItsOwner(t *testing.T) {
 	})
 	began := time.Now()
 	owner, left := a, b
-	if r.awaitRequest(5*time.Second, "the next replay", func(q request) bool { return q.at.After(began) }).node == b.name {
+	if r.awaitRequest(20*time.Second, "the next replay", func(q request) bool { return q.at.After(began) }).node == b.name {
 		owner, left = b, a
 	}
 	owner.kill()

@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/postgres/pgtest"
 )
 
-// C52, R10: a transaction that took its place before another and commits after it, when that
+// A transaction that took its place before another and commits after it, when that
 // other's event is delivered already, is found: by the node that has watched the outbox all the
 // while, and by one that started before the commit. Nobody restarts anything.
 func TestNodes_findWhatCommitsLate(t *testing.T) {
@@ -41,7 +41,7 @@ func TestNodes_findWhatCommitsLate(t *testing.T) {
 	for _, tenant := range tenants { // later places, committed first
 		a.mustPublish(r, tenant)
 	}
-	r.awaitAll(5 * time.Second)
+	r.awaitAll(20 * time.Second)
 	c.start("b")
 	c.awaitShared(2)
 	pause(11 * time.Second) // longer than what reads of the newest rows look back
@@ -51,16 +51,16 @@ func TestNodes_findWhatCommitsLate(t *testing.T) {
 		}
 		r.expect(late[i], tenants[i], time.Now())
 	}
-	r.awaitAll(5 * time.Second)
-	waits := r.latencies(tenants, time.Now().Add(-6*time.Second), time.Now())
+	r.awaitAll(20 * time.Second)
+	waits := r.latencies(tenants, time.Now().Add(-25*time.Second), time.Now())
 	t.Logf("found after %s to %s", waits[0].Round(time.Millisecond), waits[len(waits)-1].Round(time.Millisecond))
-	if longest := waits[len(waits)-1]; longest > 3*time.Second {
+	if longest := waits[len(waits)-1]; longest > 6*time.Second {
 		t.Errorf("an event was delivered %s after its commit", longest)
 	}
 	c.finish(r)
 }
 
-// C54, C60: what a stopping node has in flight is neither repeated nor given up, though it takes
+// What a stopping node has in flight is neither repeated nor given up, though it takes
 // longer than any heartbeat or lease; what it had not sent is sent by the other.
 func TestNodes_slowAttemptsOutliveLeasesAndDeploys(t *testing.T) {
 	t.Parallel() // it waits more than it works
@@ -81,7 +81,7 @@ func TestNodes_slowAttemptsOutliveLeasesAndDeploys(t *testing.T) {
 			a.mustPublish(r, tenant)
 		}
 	}
-	r.awaitRequest(5*time.Second, "a request", func(request) bool { return true })
+	r.awaitRequest(20*time.Second, "a request", func(request) bool { return true })
 	c.start("b")
 	c.awaitShared(2)
 	a.Signal(syscall.SIGTERM)
@@ -100,7 +100,7 @@ func TestNodes_slowAttemptsOutliveLeasesAndDeploys(t *testing.T) {
 	c.finish(r)
 }
 
-// C66: an endpoint deleted through one node gets nothing more from the other, not even after both
+// An endpoint deleted through one node gets nothing more from the other, not even after both
 // have been restarted.
 func TestNodes_deletedEndpointGetsNothingMore(t *testing.T) {
 	t.Parallel() // it waits more than it works
@@ -119,7 +119,7 @@ func TestNodes_deletedEndpointGetsNothingMore(t *testing.T) {
 		}
 	}
 	for _, tenant := range tenants {
-		r.awaitRequest(5*time.Second, "a request", func(q request) bool { return q.tenant == tenant && q.attempt != "1" })
+		r.awaitRequest(20*time.Second, "a request", func(q request) bool { return q.tenant == tenant && q.attempt != "1" })
 		if status, text := b.call(http.MethodDelete, "/v1/tenants/"+tenant, ""); status != http.StatusOK && status != http.StatusNoContent && status != http.StatusAccepted {
 			t.Fatalf("delete: %d %s", status, text)
 		}

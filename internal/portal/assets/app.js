@@ -55,8 +55,9 @@
   });
 
   /* Live: the page is asked for again, and what changed is put into the elements marked data-live-part.
-     It rests while a row is selected or the focus is inside one of them, and while the page is hidden. */
-  let every = 0, clock;
+     It rests while a row is selected or the focus is inside one of them, and while the page is hidden.
+     What was just asked for may not be seen at once, so after an act any page is followed for a while. */
+  let every = 0, settled = 0, clock;
   const resting = () => document.hidden || $('[data-live-part] :checked') || document.activeElement?.closest('[data-live-part]');
   async function again() {
     clock = setTimeout(again, every); if (resting()) return;
@@ -64,7 +65,7 @@
       const r = await fetch(location.href, { headers: { accept: 'text/html' } }); if (!r.ok || r.redirected) return;
       const next = new DOMParser().parseFromString(await r.text(), 'text/html'); if (resting()) return;
       $$('[data-live-part]').forEach(old => { const now = next.getElementById(old.id); if (now && now.outerHTML !== old.outerHTML) old.replaceWith(document.adoptNode(now)); });
-      if (!next.body.dataset.refresh && !$('[data-live]')) clearTimeout(clock);
+      if (!next.body.dataset.refresh && !$('[data-live]') && Date.now() > settled) clearTimeout(clock);
     } catch { /* the server is away; the old rows stay and the next round asks again */ }
   }
   function live(on) {
@@ -72,7 +73,9 @@
     clearTimeout(clock); every = 3000; if (on) again();
   }
   document.addEventListener('DOMContentLoaded', () => {
-    const s = document.body.dataset.refresh; if (s) { every = s * 1000; clock = setTimeout(again, every); }
+    const { refresh, acted } = document.body.dataset;
+    if (acted) settled = Date.now() + acted * 1000;
+    if (refresh || acted) { every = (refresh || 2) * 1000; clock = setTimeout(again, every); }
     const t = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
     for (let f = t && t.closest('details'); f; f = f.parentElement.closest('details')) f.open = true;
   });

@@ -94,7 +94,7 @@ module.exports = {
     await w.until('it arrives', async () => (await w.last('/v1/gone')).headers?.['Waybill-Event-Type']?.[0] === 'payment.tested');
     check.equal(Buffer.from((await w.last('/v1/gone')).body, 'base64').toString(), '{"a":1.10}', 'its bytes');
     check.equal(await w.hits('/v1/payments'), before, 'the endpoint that wants this type gets none');
-    await page.waitForSelector('#head .chip.ok, #head .chip.bad', { timeout: 15000 });
+    await page.waitForSelector('#head .chip.ok, #head .chip.bad', { timeout: 30000 });
   },
 
   'a customer of a minute ago is told the one thing to do': async (w, check) => {

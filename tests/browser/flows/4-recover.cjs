@@ -26,7 +26,7 @@ module.exports = {
     await w.picture(page, 'recover');
     await page.click('.confirm button');
     await page.waitForURL('**/recover/rpl_*');
-    await page.waitForSelector('#head .chip.ok', { timeout: 20000 });
+    await page.waitForSelector('#head .chip.ok', { timeout: 30000 });
     check((await page.textContent('#progress')).includes(`${dead} of ${dead} done`), 'it is done: ' + await page.textContent('#progress'));
     await w.picture(page, 'recover-job');
     await w.until('all of them arrive', async () => (await w.api('GET', `/v1/tenants/parcels/deliveries/counts?endpoint_id=${ep}`)).counts.dead.count === 0);
@@ -52,7 +52,7 @@ module.exports = {
     await page.waitForURL('**/recover/rpl_*');
     await page.waitForSelector('text=Cancel the rest');
     await page.click('text=Cancel the rest');
-    await page.waitForSelector('#head .chip.mute', { timeout: 15000 });
+    await page.waitForSelector('#head .chip.mute', { timeout: 30000 });
     check(await w.hits('/v1/many') < 300, 'the rest was not sent');
   },
 };
