@@ -85,7 +85,7 @@ var examples = map[string]example{
 	"listCancellations": {}, "getCancellation": {}, "cancelCancellation": {body: `{}`}, "listAllCancellations": {}, "lookUpCancellation": {},
 	"createPortalSession": {body: `{}`}, "listPortalSessions": {}, "revokePortalSession": {}, "revokePortalSessions": {},
 	"listAudit": {}, "listTenantAudit": {},
-	"putSource": {body: `{"state":"active"}`}, "getSource": {}, "listSources": {}, "listRequests": {}, "deleteSource": {},
+	"putSource": {body: `{"state":"active"}`}, "getSource": {}, "listSources": {}, "listRequests": {}, "getRequest": {}, "deleteSource": {},
 	"addSourceSecret": {body: `{"secret":"whsec_0123456789abcdef0123456789abcdef"}`}, "deleteSourceSecrets": {}, "deleteSourceSecret": {},
 	"createKey": {body: `{"name":"k","scopes":["read"]}`}, "listKeys": {}, "deleteKey": {},
 	"putSignatureScheme": {body: houseScheme}, "getSignatureScheme": {}, "listSignatureSchemes": {},
@@ -105,8 +105,9 @@ type scene struct {
 	*fixture
 	d                outbox.Delivery
 	attempt          string
-	portal, operator string // sessions
-	sources          int    // made so far
+	portal, operator string           // sessions
+	sources          int              // made so far
+	arrived          outbox.InboundID // at the last of them
 	jobs             map[string]string
 }
 
@@ -138,7 +139,8 @@ func (s *scene) address(r *route, tenant string) string {
 	if fresh := examples[r.name].fresh; fresh != nil {
 		ep = fresh(s.fixture)
 	}
-	return strings.NewReplacer("{tenant}", tenant, "{ep}", ep, "{evt}", s.d.Event.String(), "{dlv}", s.d.ID.String(), "{att}", s.attempt, "{ps}", s.session(r), "{rpl}", s.jobs["replay"], "{can}", s.jobs["cancellation"], "{key}", s.keyFor(r), "{source}", s.source(r), "{secret}", "sec_0", "{name}", "house", "{type}", "a.b").Replace(r.path)
+	source := s.source(r)
+	return strings.NewReplacer("{tenant}", tenant, "{ep}", ep, "{evt}", s.d.Event.String(), "{dlv}", s.d.ID.String(), "{att}", s.attempt, "{ps}", s.session(r), "{rpl}", s.jobs["replay"], "{can}", s.jobs["cancellation"], "{key}", s.keyFor(r), "{source}", source, "{in}", s.arrived.String(), "{secret}", "sec_0", "{name}", "house", "{type}", "a.b").Replace(r.path)
 }
 
 // source makes a source for the routes of one.
@@ -150,12 +152,14 @@ func (s *scene) source(r *route) string {
 	name := fmt.Sprintf("src%d", s.sources)
 	acme, err := s.store.Tenant(s.t.Context(), "acme")
 	must(s.t, err)
-	_, _, err = s.store.PutSource(s.t.Context(), name, s.clock.Now(), func(src *outbox.Source, _ bool) error {
+	src, _, err := s.store.PutSource(s.t.Context(), name, s.clock.Now(), func(src *outbox.Source, _ bool) error {
 		src.Provider, src.Tenant, src.TenantKey = "stripe", acme.TenantRef, "acme"
 		src.Secrets = []outbox.SourceSecret{{ID: "sec_0", Value: "whsec_a_first_secret_of_ours"}}
 		return nil
 	})
 	must(s.t, err)
+	s.arrived = outbox.NewInboundID(s.clock.Now())
+	must(s.t, s.store.RecordRequests(s.t.Context(), []outbox.InboundRequest{{ID: s.arrived, Source: src.ID, Shard: outbox.SourceShard(name), Outcome: outbox.InboundRejected}}))
 	return name
 }
 

@@ -39,6 +39,8 @@ func sourceRoutes() []*route {
 			summary: "List what arrived at a source", about: "Duplicates and refusals are written down a second later, and of many alike only some.",
 			query:   queryOf(listParams, []param{{name: "outcome", about: "What became of it.", words: inboundOutcomes}}),
 			answers: map[int]any{200: list[inboundView]{}}, refuses: []int{404}, handle: (*API).listRequests},
+		{method: "GET", path: source + "/requests/{in}", name: "getRequest", tag: "Sources", scope: ScopeRead, operator: true,
+			summary: "Read one request to a source", answers: map[int]any{200: inboundView{}}, refuses: []int{404}, handle: (*API).getRequest},
 	}
 }
 
@@ -415,18 +417,44 @@ func (a *API) listRequests(q *request) (*answer, error) {
 		return nil, err
 	}
 	out := list[inboundView]{Data: []inboundView{}}
-	for _, r := range rows {
-		v := inboundView{
-			ID: r.ID, Outcome: r.Outcome, At: stamp(r.ID.Time()), EventID: orNull(r.Event), ProviderID: orNull(r.ProviderID), Topic: orNull(r.Topic),
-			Reason: orNull(r.Reason), Detail: orNull(r.Detail), Bytes: r.Bytes, Times: r.Times, BodyBase64: r.Body,
-		}
-		if r.Digest != [32]byte{} {
-			v.Digest = new(fmt.Sprintf("%x", r.Digest))
-		}
-		out.Data = append(out.Data, v)
+	for i := range rows {
+		out.Data = append(out.Data, viewInbound(&rows[i]))
 	}
 	if !next.IsZero() {
 		out.NextCursor = p.cursor(position(next))
 	}
 	return ok(out)
+}
+
+func viewInbound(r *outbox.InboundRequest) inboundView {
+	v := inboundView{
+		ID: r.ID, Outcome: r.Outcome, At: stamp(r.ID.Time()), EventID: orNull(r.Event), ProviderID: orNull(r.ProviderID), Topic: orNull(r.Topic),
+		Reason: orNull(r.Reason), Detail: orNull(r.Detail), Bytes: r.Bytes, Times: r.Times, BodyBase64: r.Body,
+	}
+	if r.Digest != [32]byte{} {
+		v.Digest = new(fmt.Sprintf("%x", r.Digest))
+	}
+	return v
+}
+
+func (a *API) getRequest(q *request) (*answer, error) {
+	id, err := outbox.ParseInboundID(q.PathValue("in"))
+	if err != nil {
+		return nil, outbox.ErrNotFound
+	}
+	src, err := q.store.Source(q.Context(), q.PathValue("source"))
+	if err != nil {
+		return nil, err
+	}
+	// The list from just before the id begins with it, if it is there.
+	rows, _, err := q.store.Requests(q.Context(), outbox.RequestQuery{
+		Source: src.ID, Shard: outbox.SourceShard(src.Name), After: id.Before(),
+	}, outbox.Page{Limit: 1, Ascending: true})
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 || rows[0].ID != id {
+		return nil, outbox.ErrNotFound
+	}
+	return ok(viewInbound(&rows[0]))
 }

@@ -72,12 +72,21 @@ func TestSources_life(t *testing.T) {
 					t.Errorf("%s: %v", outcome, row)
 				}
 			}
+			if outcome == "quarantined" {
+				one := f.call("GET", "/v1/sources/billing/requests/"+rows[0]["id"].(string), nil).want(200)
+				if one.text("body_base64") != rows[0]["body_base64"] || one.text("outcome") != "quarantined" {
+					t.Errorf("alone it is %s", one.body)
+				}
+			}
 			if outcome == "quarantined" && rows[0]["body_base64"] != "eyJpZCI6ImV2dF8xIiwidHlwZSI6Imludm9pY2Uudm9pZCJ9" {
 				t.Errorf("quarantined %v", rows[0])
 			}
 			if outcome == "rejected" && (rows[0]["reason"] != "mismatch" || rows[0]["detail"] == nil) {
 				t.Errorf("rejected %v", rows[0])
 			}
+		}
+		for _, id := range []string{outbox.NewInboundID(time.Now()).String(), "in_0", "evt_01m8nr6fzjezsmcdf2aftwjyw0"} {
+			f.call("GET", "/v1/sources/billing/requests/"+id, nil).wantProblem(404, CodeNotFound)
 		}
 		event := f.call("GET", "/v1/tenants/acme/events", nil).want(200)
 		if event.text("data", 0, "type") != "stripe.invoice.paid" || event.text("data", 0, "metadata", "source_id") != "evt_1" {

@@ -23,25 +23,6 @@ type Tenant struct {
 	MaxInFlight int     `json:"max_in_flight"`
 }
 
-// Source is where somebody else's webhooks arrive.
-type Source struct {
-	Name     string            `json:"source"`
-	Provider string            `json:"provider"`
-	Tenant   string            `json:"tenant"`
-	State    string            `json:"state"`
-	Warnings []json.RawMessage `json:"warnings"`
-}
-
-// InboundRequest is one request to a source.
-type InboundRequest struct {
-	At         string `json:"at"`
-	Outcome    string `json:"outcome"`
-	ProviderID string `json:"provider_id"`
-	Topic      string `json:"topic"`
-	EventID    string `json:"event_id"`
-	Detail     string `json:"detail"`
-}
-
 // Endpoint is where a customer wants events.
 type Endpoint struct {
 	ID             string            `json:"id"`

@@ -115,6 +115,12 @@ func ParseDeliveryID(s string) (DeliveryID, error) { return ParseID[deliveryKind
 // ParseAttemptID reads att_….
 func ParseAttemptID(s string) (AttemptID, error) { return ParseID[attemptKind](s) }
 
+// ParseInboundID reads in_….
+func ParseInboundID(s string) (InboundID, error) { return ParseID[inboundKind](s) }
+
+// ParseSourceID reads src_….
+func ParseSourceID(s string) (SourceID, error) { return ParseID[sourceKind](s) }
+
 // EventFloor is the smallest event id of the given time's millisecond.
 func EventFloor(at time.Time) EventID { return FloorID[eventKind](at) }
 
@@ -132,6 +138,19 @@ func (id ID[K]) Time() time.Time {
 	var b [8]byte
 	copy(b[2:], id[:6])
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:]))).UTC()
+}
+
+// Before returns the id that sorts right before this one; the zero id has none and stays.
+func (id ID[K]) Before() ID[K] {
+	if id.IsZero() {
+		return id
+	}
+	for i := len(id) - 1; ; i-- {
+		id[i]--
+		if id[i] != 0xff {
+			return id
+		}
+	}
 }
 
 // IsZero reports whether the id is unset.

@@ -81,3 +81,18 @@ func TestDeliveryID_sortsByTheEventsTimeAndIsDerived(t *testing.T) {
 		t.Errorf("%v outside the range of its millisecond", one)
 	}
 }
+
+func TestID_beforeIsTheNumberBefore(t *testing.T) {
+	for in, want := range map[EventID]EventID{
+		{}:             {},
+		{15: 1}:        {},
+		{15: 7}:        {15: 6},
+		{14: 1}:        {15: 0xff},
+		{0: 1}:         {1: 0xff, 2: 0xff, 3: 0xff, 4: 0xff, 5: 0xff, 6: 0xff, 7: 0xff, 8: 0xff, 9: 0xff, 10: 0xff, 11: 0xff, 12: 0xff, 13: 0xff, 14: 0xff, 15: 0xff},
+		{3: 2, 15: 99}: {3: 2, 15: 98},
+	} {
+		if got := in.Before(); got != want {
+			t.Errorf("before %x is %x, want %x", in[:], got[:], want[:])
+		}
+	}
+}

@@ -159,10 +159,15 @@ func (c *customer) payload(v *Visit) error {
 	if err != nil {
 		return err
 	}
+	v.download(raw, id+".json")
+	return nil
+}
+
+// download answers with a stranger's bytes as a file: no browser may take them for a page.
+func (v *Visit) download(raw []byte, name string) {
 	h := v.Header()
 	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Disposition", `attachment; filename="`+id+`.json"`)
+	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	h.Set("Content-Length", strconv.Itoa(len(raw)))
 	_, _ = v.w.Write(raw) // the reader is gone; nobody is left to tell
-	return nil
 }

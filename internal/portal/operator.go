@@ -36,7 +36,7 @@ const (
 // ForOperators reports whether a path is one of the dashboard's pages.
 func ForOperators(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return slices.Contains([]string{"", "sign-in", "sign-out", "preferences", "deliveries", "endpoints", "events", "tenants", "search", "replays", "audit", "replay", "dispatch"}, first)
+	return slices.Contains([]string{"", "sign-in", "sign-out", "preferences", "deliveries", "endpoints", "events", "tenants", "search", "sources", "replays", "audit", "replay", "dispatch"}, first)
 }
 
 // serveOperators registers the dashboard.
@@ -62,6 +62,7 @@ func (b *Base) serveOperators(sessions Sessions) {
 	b.Post("/dispatch", o, o.may(outbox.PermissionAdmin, "stop and start sending", o.setDispatch))
 	b.Get("/replays", o, o.replays)
 	b.Get("/audit", o, o.audit)
+	o.serveSources()
 }
 
 // errSignIn sends on to the page where one signs in.
@@ -100,6 +101,7 @@ func (o *operator) visitor(p *session.Principal) Visitor {
 				{at("deliveries"), sectionDeliveries},
 				{at("tenants"), sectionTenants},
 				{at("endpoints"), sectionEndpoints},
+				{at("sources"), sectionSources},
 				{at("replays"), sectionReplays},
 				{at("audit"), sectionAudit},
 			},
