@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,10 @@ var (
 	cancellationFields = append(jobFields[:len(jobFields):len(jobFields)],
 		field{flag: "event-ids", member: "event_ids", usage: "only those of these, up to 1,000; --from and --to may then be left out", kind: listField},
 		field{flag: "reason", member: "reason", usage: "shown with every delivery it ends"})
+	erasureFields = append(slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool { return f.flag == "endpoint-id" }),
+		field{flag: "metadata", member: "metadata", usage: "only events that have this: key=value, repeatable", kind: mapField},
+		field{flag: "event-ids", member: "event_ids", usage: "only these, up to 1,000", kind: listField},
+		field{flag: "reason", member: "reason", usage: "for people"})
 )
 
 func (sh *shell) replays() *cobra.Command {
@@ -34,12 +39,16 @@ func (sh *shell) cancellations() *cobra.Command {
 	return sh.jobs("cancellations", "cancellation", "Cancel many pending deliveries", "Cancel many pending deliveries, or count them", cancellationFields)
 }
 
+func (sh *shell) erasures() *cobra.Command {
+	return sh.jobs("erasures", "erasure", "Erase the bytes of many events, such as one person's", "Erase the bytes of many events, or count them", erasureFields)
+}
+
 func jobRow(j client.Job) []string {
 	n := strconv.Itoa
 	return []string{local(j.CreatedAt), j.Tenant, j.State, n(j.Matched), n(j.Done), n(j.Delivered), n(j.Failed), n(j.Skipped), j.CreatedBy, j.ID}
 }
 
-// jobs are the commands of replays and of cancellations.
+// jobs are the commands of replays, cancellations and erasures.
 func (sh *shell) jobs(noun, one, short, about string, fields []field) *cobra.Command {
 	var tenant string
 	listing := &cobra.Command{

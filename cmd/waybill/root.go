@@ -80,7 +80,7 @@ func (sh *shell) root() *cobra.Command {
 		sh.tenants(), sh.endpoints(), sh.events(), sh.deliveries(),
 		sh.prune(), sh.export(), sh.importEndpoints(), sh.configuration(), sh.doctor(), sh.healthcheck(), sh.man(), sh.openapi(),
 		sh.keys(), sh.portal(), sh.adopt(), sh.reseal(), sh.inboundSources(),
-		sh.replays(), sh.cancellations(),
+		sh.replays(), sh.cancellations(), sh.erasures(),
 		sh.version())
 	root.Long = `Waybill delivers webhooks that arrive.
 

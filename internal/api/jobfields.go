@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -8,7 +9,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/outbox"
 )
 
-// jobRequest is what a POST for a replay or a cancellation asks for.
+// jobRequest is what a POST for a replay, a cancellation or an erasure asks for.
 type jobRequest struct {
 	filter outbox.JobFilter
 	reason string
@@ -101,6 +102,27 @@ var cancellationFields = append(jobFields[:len(jobFields):len(jobFields)],
 				v.invalid("must not be empty")
 			}
 		},
+	},
+)
+
+// erasureFields have no endpoint: an event is everybody's who got it.
+var erasureFields = append(slices.DeleteFunc(slices.Clone(jobFields), func(f field[jobRequest]) bool { return f.name == "endpoint_id" }),
+	field[jobRequest]{
+		name: "event_ids", about: "Only these, up to 1,000. This or metadata is required.",
+		schema: &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, MinItems: new(1), MaxItems: new(outbox.MaxJobIDs)},
+		set:    func(r *jobRequest, v value) { setIDs(&r.filter.Events, v, outbox.ParseEventID) },
+		reset:  func(r *jobRequest) { r.filter.Events = nil },
+	},
+	field[jobRequest]{
+		name: "metadata", about: "Only events whose metadata has all of these entries, exactly. This or event_ids is required.",
+		schema: textMapSchema(outbox.MaxMetadataEntries),
+		set:    func(r *jobRequest, v value) { setTextMap(&r.filter.Metadata, v) },
+		reset:  func(r *jobRequest) { r.filter.Metadata = nil },
+	},
+	field[jobRequest]{
+		name: "reason", about: "For people.", schema: textSchema(maxReason),
+		set:   func(r *jobRequest, v value) { setText(&r.reason, v, maxReason) },
+		reset: func(r *jobRequest) { r.reason = "" },
 	},
 )
 

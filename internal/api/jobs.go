@@ -20,6 +20,11 @@ func (a *API) postCancellation(q *request) (*answer, error) {
 	return a.postJob(q, outbox.JobCancellation, cancellationFields, &jobRequest{})
 }
 
+// postErasure takes the bytes of many events away, or counts them.
+func (a *API) postErasure(q *request) (*answer, error) {
+	return a.postJob(q, outbox.JobErasure, erasureFields, &jobRequest{})
+}
+
 func (a *API) postJob(q *request, jobType outbox.JobType, fields []field[jobRequest], r *jobRequest) (*answer, error) {
 	raw, err := q.object()
 	if err != nil {
@@ -28,7 +33,7 @@ func (a *API) postJob(q *request, jobType outbox.JobType, fields []field[jobRequ
 	if err := fillBody(q, raw, fields, r); err != nil {
 		return nil, err
 	}
-	if err := a.checkJob(q, r); err != nil {
+	if err := a.checkJob(q, jobType, r); err != nil {
 		return nil, err
 	}
 	key, err := q.idempotencyKey()
@@ -41,14 +46,20 @@ func (a *API) postJob(q *request, jobType outbox.JobType, fields []field[jobRequ
 		CreatedBy: q.who.Name, CreatedAt: q.now, State: outbox.JobRunning,
 	}
 	matched, err := replay.Count(q.Context(), q.store, &job)
-	if errors.Is(err, replay.ErrTooMany) {
+	switch {
+	case errors.Is(err, replay.ErrTooMany) && jobType == outbox.JobErasure && !r.dry:
+		matched = 0 // who must be forgotten must be, however much there is to look through
+	case errors.Is(err, replay.ErrTooMany):
 		return nil, fail(CodeJobTooLarge, "the range holds more than can be looked through at once; narrow from and to, or name an endpoint_id")
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	job.Matched = int64(matched)
-	if given := len(r.filter.Deliveries); given > 0 {
+	given := len(r.filter.Deliveries)
+	if jobType == outbox.JobErasure {
+		given = len(r.filter.Events)
+	}
+	if given > 0 {
 		// Those that are not in the state asked for are told, not passed over in silence.
 		job.Matched = int64(given)
 	}
@@ -74,7 +85,7 @@ func (a *API) postJob(q *request, jobType outbox.JobType, fields []field[jobRequ
 }
 
 // checkJob checks what fields say together, and that what they name is the tenant's.
-func (a *API) checkJob(q *request, r *jobRequest) error {
+func (a *API) checkJob(q *request, jobType outbox.JobType, r *jobRequest) error {
 	f := &r.filter
 	var items []Item
 	missing := func(name string) {
@@ -83,7 +94,12 @@ func (a *API) checkJob(q *request, r *jobRequest) error {
 	invalid := func(path, detail string) {
 		items = append(items, Item{Path: path, Code: CodeInvalidField, Detail: detail})
 	}
-	if len(f.Deliveries)+len(f.Events) == 0 {
+	switch {
+	case jobType == outbox.JobErasure:
+		if len(f.Events)+len(f.Metadata) == 0 {
+			items = append(items, Item{Path: "metadata", Code: CodeMissingField, Detail: "say whose events: metadata or event_ids is required"})
+		}
+	case len(f.Deliveries)+len(f.Events) == 0:
 		if f.From.IsZero() {
 			missing("from")
 		}
@@ -142,6 +158,13 @@ var (
 		types: []outbox.JobType{outbox.JobCancellation, outbox.JobDeleteTenant}, param: "can",
 		parse: func(s string) (outbox.JobID, error) {
 			id, err := outbox.ParseCancellationID(s)
+			return outbox.JobID(id), err
+		},
+	}
+	erasureJobs = jobKind{
+		types: []outbox.JobType{outbox.JobErasure}, param: "era",
+		parse: func(s string) (outbox.JobID, error) {
+			id, err := outbox.ParseErasureID(s)
 			return outbox.JobID(id), err
 		},
 	}
@@ -216,7 +239,7 @@ func listJobs(k jobKind) func(a *API, q *request) (*answer, error) {
 	}
 }
 
-// jobRoutes are the routes of replays and cancellations, below a tenant and for the operator.
+// jobRoutes are the routes of replays, cancellations and erasures, below a tenant and for the operator.
 func jobRoutes() []*route {
 	const tenant = "/v1/tenants/{tenant}"
 	var table []*route
@@ -228,6 +251,9 @@ func jobRoutes() []*route {
 		&route{method: "POST", path: tenant + "/cancellations", name: "createCancellation", tag: "Jobs", scope: ScopeWrite,
 			summary: "Cancel many pending deliveries", about: "[from, to) is the events' time. They keep a row and can be replayed.",
 			body: describe("CancellationInput", cancellationFields), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: (*API).postCancellation},
+		&route{method: "POST", path: tenant + "/erasures", name: "createErasure", tag: "Jobs", scope: ScopeWrite,
+			summary: "Erase the bytes of many events", about: "For instance those of one person, by what their metadata says. As for one event: the events, their deliveries and attempts stay, and the books with them; what is pending ends for want of its bytes, and none can be replayed. Events published after the request are left alone.",
+			body: describe("ErasureInput", erasureFields), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: (*API).postErasure},
 	)
 	for _, each := range []struct {
 		kind             jobKind
@@ -235,6 +261,7 @@ func jobRoutes() []*route {
 	}{
 		{replayJobs, "/replays", "replay", "Replay"},
 		{cancellationJobs, "/cancellations", "cancellation", "Cancellation"},
+		{erasureJobs, "/erasures", "erasure", "Erasure"},
 	} {
 		one := each.path + "/{" + each.kind.param + "}"
 		add(
@@ -244,7 +271,7 @@ func jobRoutes() []*route {
 			&route{method: "GET", path: tenant + one, name: "get" + each.name, tag: "Jobs", scope: ScopeRead,
 				summary: "Read a " + each.noun, answers: map[int]any{200: jobView{}}, handle: getJob(each.kind)},
 			&route{method: "POST", path: tenant + one + "/cancel", name: "cancel" + each.name, tag: "Jobs", scope: ScopeWrite,
-				summary: "Stop a " + each.noun, about: "Within seconds nothing more is started. What a replay planned and did not send is again what it was before.",
+				summary: "Stop a " + each.noun, about: "Within seconds nothing more is started. What a replay planned and did not send is again what it was before; what was cancelled or erased stays so.",
 				body: emptySchema(), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: cancelJob(each.kind)},
 			&route{method: "GET", path: "/v1" + each.path, name: "listAll" + each.name + "s", tag: "Operator", scope: ScopeRead, operator: true,
 				summary: "List all tenants' " + each.noun + "s", query: queryOf(listParams, []param{tenantParam}),

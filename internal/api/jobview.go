@@ -6,18 +6,18 @@ import (
 	"github.com/waybill-dev/waybill/internal/outbox"
 )
 
-// jobView is a replay or a cancellation of many deliveries.
+// jobView is a replay or a cancellation of many deliveries, or an erasure of many events.
 type jobView struct {
-	ID            string        `json:"id,omitempty" doc:"rpl_…, can_…; not there for a dry run"`
-	Type          string        `json:"type" enum:"replay,cancellation,delete_tenant"`
+	ID            string        `json:"id,omitempty" doc:"rpl_…, can_…, era_…; not there for a dry run"`
+	Type          string        `json:"type" enum:"replay,cancellation,delete_tenant,erasure"`
 	Tenant        string        `json:"tenant"`
 	State         string        `json:"state" enum:"running,done,cancelled,failed,dry_run"`
 	Stopping      bool          `json:"stopping,omitempty" doc:"It was cancelled, and takes back what it planned and has not sent"`
 	Filter        jobFilterView `json:"filter"`
-	Reason        *string       `json:"reason,omitempty" doc:"Of a cancellation"`
+	Reason        *string       `json:"reason,omitempty" doc:"Of a cancellation or an erasure"`
 	RatePerSecond *float64      `json:"rate_per_second,omitempty"`
-	Matched       int64         `json:"matched" doc:"Deliveries it is about"`
-	Done          int64         `json:"done" doc:"Those that have come to their end: delivered, failed or skipped; of a cancellation those that it cancelled, too"`
+	Matched       int64         `json:"matched" doc:"Deliveries it is about; of an erasure the events that have their bytes, counted as it goes where there are more than 1,000,000 to look through"`
+	Done          int64         `json:"done" doc:"Those that have come to their end: delivered, failed or skipped; of a cancellation those that it cancelled, of an erasure the events that it erased, too"`
 	Delivered     int64         `json:"delivered"`
 	Failed        int64         `json:"failed" doc:"Dead again"`
 	Skipped       int64         `json:"skipped" doc:"Endpoint deleted, payload gone, or no longer in the state that was asked for"`
@@ -29,13 +29,14 @@ type jobView struct {
 
 // jobFilterView is what a job was asked to look for. Lists leave out the ids.
 type jobFilterView struct {
-	From        *stamp   `json:"from"`
-	To          *stamp   `json:"to"`
-	EndpointID  *string  `json:"endpoint_id"`
-	EventTypes  []string `json:"event_types"`
-	State       *string  `json:"state,omitempty" enum:"dead,delivered,cancelled,missing,all" doc:"Of a replay"`
-	DeliveryIDs []string `json:"delivery_ids,omitempty"`
-	EventIDs    []string `json:"event_ids,omitempty"`
+	From        *stamp            `json:"from"`
+	To          *stamp            `json:"to"`
+	EndpointID  *string           `json:"endpoint_id"`
+	EventTypes  []string          `json:"event_types"`
+	State       *string           `json:"state,omitempty" enum:"dead,delivered,cancelled,missing,all" doc:"Of a replay"`
+	DeliveryIDs []string          `json:"delivery_ids,omitempty"`
+	EventIDs    []string          `json:"event_ids,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty" doc:"Of an erasure"`
 }
 
 // viewJob is a job as people see it. ids says whether the ids of its filter are shown.
@@ -45,7 +46,7 @@ func viewJob(j *outbox.Job, ids bool, now time.Time) jobView {
 		ID: j.Name(), Type: string(j.Type), Tenant: j.TenantKey,
 		State: string(j.State),
 		Filter: jobFilterView{
-			From: stampOf(f.From), To: stampOf(f.To), EventTypes: f.EventTypes, State: orNull(string(f.State)),
+			From: stampOf(f.From), To: stampOf(f.To), EventTypes: f.EventTypes, Metadata: f.Metadata, State: orNull(string(f.State)),
 		},
 		Reason: orNull(j.Reason), RatePerSecond: orNull(j.Rate),
 		Matched: j.Matched, Done: j.Done, Delivered: j.Delivered, Failed: j.Failed, Skipped: j.Skipped,

@@ -80,9 +80,11 @@ var examples = map[string]example{
 	"search": {}, "getOverview": {}, "listNodes": {}, "getStats": {}, "getTenantStats": {}, "listAllEvents": {}, "tail": {}, "listen": {},
 	"testEndpoint":       {body: `{}`},
 	"createReplay":       {body: `{"from":"2026-01-01T00:00:00Z","to":"2036-01-01T00:00:00Z"}`},
+	"createErasure":      {body: `{"metadata":{"person":"p_1"}}`},
 	"createCancellation": {body: `{"from":"2026-01-01T00:00:00Z","to":"2036-01-01T00:00:00Z","reason":"x"}`},
 	"listReplays":        {}, "getReplay": {}, "cancelReplay": {body: `{}`}, "listAllReplays": {}, "lookUpReplay": {},
 	"listCancellations": {}, "getCancellation": {}, "cancelCancellation": {body: `{}`}, "listAllCancellations": {}, "lookUpCancellation": {},
+	"listErasures": {}, "getErasure": {}, "cancelErasure": {body: `{}`}, "listAllErasures": {}, "lookUpErasure": {},
 	"createPortalSession": {body: `{}`}, "listPortalSessions": {}, "revokePortalSession": {}, "revokePortalSessions": {},
 	"listAudit": {}, "listTenantAudit": {},
 	"putSource": {body: `{"state":"active"}`}, "getSource": {}, "listSources": {}, "listRequests": {}, "getRequest": {}, "deleteSource": {},
@@ -125,7 +127,7 @@ func furnish(f *fixture) *scene {
 	f.call("PUT", "/v1/event-types/a.b", `{}`).want(201)
 	s.attempt = f.call("GET", "/v1/deliveries/"+s.d.ID.String()+"/attempts", nil).text("data", 0, "id")
 	s.jobs = map[string]string{}
-	for _, path := range []string{"replay", "cancellation"} {
+	for _, path := range []string{"replay", "cancellation", "erasure"} {
 		s.jobs[path] = f.call("POST", "/v1/tenants/acme/"+path+"s", examples["create"+strings.ToUpper(path[:1])+path[1:]].body).want(202).text("id")
 	}
 	s.portal = f.call("POST", "/v1/tenants/acme/portal-sessions", nil).want(201).text("id")
@@ -140,7 +142,7 @@ func (s *scene) address(r *route, tenant string) string {
 		ep = fresh(s.fixture)
 	}
 	source := s.source(r)
-	return strings.NewReplacer("{tenant}", tenant, "{ep}", ep, "{evt}", s.d.Event.String(), "{dlv}", s.d.ID.String(), "{att}", s.attempt, "{ps}", s.session(r), "{rpl}", s.jobs["replay"], "{can}", s.jobs["cancellation"], "{key}", s.keyFor(r), "{source}", source, "{in}", s.arrived.String(), "{secret}", "sec_0", "{name}", "house", "{type}", "a.b").Replace(r.path)
+	return strings.NewReplacer("{tenant}", tenant, "{ep}", ep, "{evt}", s.d.Event.String(), "{dlv}", s.d.ID.String(), "{att}", s.attempt, "{ps}", s.session(r), "{rpl}", s.jobs["replay"], "{can}", s.jobs["cancellation"], "{era}", s.jobs["erasure"], "{key}", s.keyFor(r), "{source}", source, "{in}", s.arrived.String(), "{secret}", "sec_0", "{name}", "house", "{type}", "a.b").Replace(r.path)
 }
 
 // source makes a source for the routes of one.

@@ -18,6 +18,23 @@ type erased struct {
 // other events are erased has been waiting for far longer than anything does.
 const manyErased = 50_000
 
+// erased marks what waits in memory of events that were erased. A job erases more of them than are
+// remembered for those that are on their way between the places.
+func (s *scheduler) erased(tenant outbox.TenantID, events []outbox.EventID) {
+	if len(events) == 0 {
+		return
+	}
+	gone := make(map[outbox.EventID]bool, len(events))
+	for _, id := range events {
+		gone[id] = true
+	}
+	for _, w := range s.taken {
+		if w.endpoint.tenant.id == tenant && w.started.IsZero() && gone[w.due.Event] {
+			w.due.Gone = true
+		}
+	}
+}
+
 func (e *erased) add(id outbox.EventID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

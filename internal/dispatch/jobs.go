@@ -163,8 +163,12 @@ func (j *ownJob) next(began time.Time, limit int, step outbox.JobStep) time.Time
 
 // stepped works by what a step has changed.
 func (n *Node) stepped(j *ownJob, step outbox.JobStep) {
+	for _, id := range step.Erased {
+		n.erased.add(id)
+	}
 	n.mu.Lock()
 	j.Job = step.Job
+	n.sched.erased(j.Tenant.ID, step.Erased)
 	n.sched.drop(step.Ended)
 	n.free(step.Freed)
 	n.free(step.Due)

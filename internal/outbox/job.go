@@ -10,11 +10,13 @@ import (
 type (
 	replayKind       struct{}
 	cancellationKind struct{}
+	erasureKind      struct{}
 	jobKind          struct{}
 )
 
 func (replayKind) prefix() string       { return "rpl_" }
 func (cancellationKind) prefix() string { return "can_" }
+func (erasureKind) prefix() string      { return "era_" }
 func (jobKind) prefix() string          { return "job_" }
 
 type (
@@ -22,6 +24,8 @@ type (
 	ReplayID = ID[replayKind]
 	// CancellationID names a cancellation of many deliveries.
 	CancellationID = ID[cancellationKind]
+	// ErasureID names an erasure of many events' bytes.
+	ErasureID = ID[erasureKind]
 	// JobID names a job of any type. People see it as its type's id, see Job.Name.
 	JobID = ID[jobKind]
 )
@@ -31,6 +35,9 @@ func ParseReplayID(s string) (ReplayID, error) { return ParseID[replayKind](s) }
 
 // ParseCancellationID reads can_….
 func ParseCancellationID(s string) (CancellationID, error) { return ParseID[cancellationKind](s) }
+
+// ParseErasureID reads era_….
+func ParseErasureID(s string) (ErasureID, error) { return ParseID[erasureKind](s) }
 
 // NewJobID mints a job's id for the given database time.
 func NewJobID(at time.Time) JobID { return NewID[jobKind](at) }
@@ -48,7 +55,14 @@ const (
 	JobCancellation JobType = "cancellation"
 	// JobDeleteTenant is the cancellation of all that is pending of a deleted tenant.
 	JobDeleteTenant JobType = "delete_tenant"
+	// JobErasure takes the bytes of events away, as Erasing does for one. Its Matched and Done count
+	// events.
+	JobErasure JobType = "erasure"
 )
+
+// LoopJobs are the types that an owner works off in steps. One of another type is a newer
+// version's, which runs beside this one during a deploy, and left for it.
+var LoopJobs = []JobType{JobReplay, JobCancellation, JobErasure}
 
 // JobState is how a job stands.
 type JobState string
@@ -93,7 +107,9 @@ type JobFilter struct {
 	EventTypes []string     `json:"event_types,omitempty"` // as an endpoint's: exact, "prefix.*" or "*"
 	State      ReplayOf     `json:"state,omitempty"`       // of a replay
 	Deliveries []DeliveryID `json:"deliveries,omitempty"`  // of a replay
-	Events     []EventID    `json:"events,omitempty"`      // of a cancellation
+	Events     []EventID    `json:"events,omitempty"`      // of a cancellation or an erasure
+	// Metadata of an erasure: the event has all of these entries.
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 // WantsType reports whether the filter lets an event type through.
@@ -105,7 +121,7 @@ func (f *JobFilter) WantsType(eventType string) bool {
 }
 
 // Range is the range (low, high) of ids in which what the job has still to look at lies: of
-// deliveries, or for ReplayMissing of events, which begin with the same time.
+// deliveries, or for ReplayMissing and erasures of events, which begin with the same time.
 func (j *Job) Range() (low, high [16]byte) {
 	f := &j.Filter
 	low, high = j.Cursor, EventFloor(time.UnixMilli(1<<48-1))
@@ -144,14 +160,14 @@ func idBefore(id [16]byte) [16]byte {
 	return id
 }
 
-// Job is work on many deliveries of one tenant that the owner of its shard does in bounded steps.
+// Job is work on many deliveries, or events, of one tenant that the owner of its shard does in bounded steps.
 type Job struct {
 	ID        JobID
 	Type      JobType
 	Tenant    TenantRef
 	TenantKey string // where it was read
 	Filter    JobFilter
-	Reason    string  // of a cancellation, kept with every delivery it ends
+	Reason    string  // of a cancellation, kept with every delivery it ends; of an erasure, for people
 	Rate      float64 // how many deliveries of a replay may start a second; 0: no limit
 	Key       string  // the idempotency key it was asked for with; "" for none
 	CreatedBy string
@@ -160,7 +176,7 @@ type Job struct {
 	State      JobState
 	FinishedAt time.Time
 	// Cursor is the last id that was looked at, Scanned that there is none behind it: a delivery's,
-	// or for ReplayMissing an event's.
+	// or for ReplayMissing and erasures an event's.
 	Cursor  [16]byte
 	Scanned bool
 
@@ -183,8 +199,11 @@ func NewDeleteTenantJob(t Tenant, pending int, by string, now time.Time) Job {
 
 // Name is the job's id as people see it.
 func (j *Job) Name() string {
-	if j.Type == JobReplay {
+	switch j.Type {
+	case JobReplay:
 		return ReplayID(j.ID).String()
+	case JobErasure:
+		return ErasureID(j.ID).String()
 	}
 	return CancellationID(j.ID).String()
 }
@@ -235,6 +254,8 @@ type JobStep struct {
 	Due   []Delivery // planned, and due at their NextAt
 	Ended []DeliveryID
 	Freed []Delivery // whose turn came because of those
+	// Erased are events without bytes from now on, or since a step whose answer was lost.
+	Erased []EventID
 }
 
 // MissingPage is a part of the events that a replay of what is missing looks through.
@@ -248,7 +269,7 @@ type MissingPage struct {
 // the row is the owner's alone (JobWork). No method reaches a delivery of another tenant than the
 // job's.
 type Jobs interface {
-	// CountJob counts the deliveries that the job would be about, without writing anything, and
+	// CountJob counts the deliveries, or events, that the job would be about, without writing anything, and
 	// reports capped, and no number, where more than limit rows would have to be read. It does not
 	// serve ReplayMissing.
 	CountJob(ctx context.Context, job Job, limit int) (matched int, capped bool, err error)
@@ -278,8 +299,10 @@ type JobWork interface {
 	// it returns is the job as it stands; nil if there is none any more.
 	TakeJob(ctx context.Context, lease Lease, row OutboxRow) (*Job, error)
 	// StepJob counts what has ended of the job's deliveries and does its next piece: at most limit
-	// deliveries are planned, the n-th due n times spacing from now, or cancelled. With limit 0,
-	// and for ReplayMissing, it only counts. The job ends once nothing is left.
+	// deliveries are planned, the n-th due n times spacing from now, or cancelled, or so many
+	// events erased. With limit 0, and for ReplayMissing, it only counts. The job ends once nothing
+	// is left. An erasure goes on from the cursor of the job it is given: what a step erased whose
+	// answer was lost is told again.
 	StepJob(ctx context.Context, lease Lease, job Job, limit int, spacing time.Duration, now time.Time) (JobStep, error)
 	// RecallJob takes back at most limit deliveries of a replay that is being stopped: each is
 	// again what it was before. The excepted ones, whose attempts are under way, are left.

@@ -172,9 +172,9 @@ func (s *Store) LoadJobs(ctx context.Context, shards []outbox.Shard) ([]outbox.J
 		b.Queue(`
 			SELECT `+jobColumns+`
 			FROM waybill.job AS j
-			WHERE j.shard = ANY ($1) AND j.state IN ('running', 'stopping') AND j.type <> 'delete_tenant'
+			WHERE j.shard = ANY ($1) AND j.state IN ('running', 'stopping') AND j.type = ANY ($2)
 			ORDER BY j.id`,
-			shardColumn(shards),
+			shardColumn(shards), typeNames(outbox.LoopJobs),
 		).Query(collectJobs(&list))
 	})
 	return list, err

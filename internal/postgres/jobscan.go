@@ -14,7 +14,10 @@ import (
 
 // jobTables are the tables that can hold deliveries a job is about.
 func jobTables(job *outbox.Job) []string {
-	if job.Type != outbox.JobReplay {
+	switch job.Type {
+	case outbox.JobErasure:
+		return nil
+	case outbox.JobCancellation, outbox.JobDeleteTenant:
 		return []string{"delivery"}
 	}
 	var tables []string
@@ -77,12 +80,8 @@ func (r *jobRows) want(table string, job *outbox.Job) {
 	if f := &job.Filter; table == "delivery" && !f.Endpoint.IsZero() {
 		wanted = append(wanted, "t.endpoint = "+r.arg(uuid(f.Endpoint)))
 	}
-	if exact, prefixes := splitPatterns(job.Filter.EventTypes); len(exact)+len(prefixes) > 0 {
-		wanted = append(wanted, `(t.event_type = ANY (`+r.arg(exact)+`::text[]) OR EXISTS (
-			SELECT
-			FROM unnest(`+r.arg(prefixes)+`::text[]) AS p (prefix)
-			WHERE starts_with(t.event_type, p.prefix) AND length(t.event_type) > length(p.prefix)
-		))`)
+	if condition := r.ofTypes("t.event_type", job.Filter.EventTypes); condition != "" {
+		wanted = append(wanted, condition)
 	}
 	created := r.arg(job.CreatedAt)
 	switch table {
@@ -94,6 +93,19 @@ func (r *jobRows) want(table string, job *outbox.Job) {
 		wanted = append(wanted, "t.ended_at <= "+created)
 	}
 	r.wanted = strings.Join(wanted, " AND ")
+}
+
+// ofTypes is the condition that a column matches one of the patterns; "" where all do.
+func (r *jobRows) ofTypes(column string, patterns []string) string {
+	exact, prefixes := splitPatterns(patterns)
+	if len(exact)+len(prefixes) == 0 {
+		return ""
+	}
+	return `(` + column + ` = ANY (` + r.arg(exact) + `::text[]) OR EXISTS (
+			SELECT
+			FROM unnest(` + r.arg(prefixes) + `::text[]) AS p (prefix)
+			WHERE starts_with(` + column + `, p.prefix) AND length(` + column + `) > length(p.prefix)
+		))`
 }
 
 // splitPatterns takes event types apart into those that match exactly and the prefixes. Neither:
@@ -122,6 +134,9 @@ func (s *Store) CountJob(ctx context.Context, job outbox.Job, limit int) (matche
 				matched += found
 				capped = capped || read > limit
 			})
+		}
+		if job.Type == outbox.JobErasure {
+			queueCountErasable(b, &job, limit, func(found, read int) { matched, capped = found, read > limit })
 		}
 	})
 	if capped {

@@ -27,6 +27,7 @@ type jobStep struct {
 	full    []outbox.DeliveryID // where a table's reading was stopped by its bound
 	replays replays
 	burial  burial
+	erasing erasing
 }
 
 // candidate is a row that a job looks at.
@@ -101,11 +102,15 @@ func (s *Store) StepJob(ctx context.Context, lease outbox.Lease, job outbox.Job,
 			switch {
 			case err != nil:
 				return err
+			case j.Type == outbox.JobErasure:
+				if limit > 0 && !job.Scanned && (j.State == outbox.JobRunning || j.State == outbox.JobDone) {
+					w.queueErasable(b, &job)
+				}
 			case limit == 0 || j.State != outbox.JobRunning || j.Scanned || j.Filter.State == outbox.ReplayMissing:
 			case j.Type == outbox.JobReplay:
 				replays = true
 				w.queueScan(b, j)
-			default:
+			case j.Type == outbox.JobCancellation:
 				cancels = true
 				w.queueBury(b, j)
 			}
@@ -116,6 +121,7 @@ func (s *Store) StepJob(ctx context.Context, lease outbox.Lease, job outbox.Job,
 				w.choose()
 				w.replays.queueLook(b, now)
 			}
+			w.queueErase(b)
 			return nil
 		},
 		func(b *pgx.Batch) error {
@@ -126,6 +132,8 @@ func (s *Store) StepJob(ctx context.Context, lease outbox.Lease, job outbox.Job,
 			case replays:
 				w.replays.queueWrite(b, now)
 				w.planned()
+			case w.erasing.read:
+				w.erasedAll()
 			}
 			w.queueSave(b)
 			return nil

@@ -165,9 +165,10 @@ func (s *Store) LoadJobs(ctx context.Context, shards []outbox.Shard) (list []out
 		return r.each(`
 			SELECT `+jobColumns+`
 			FROM waybill_job AS j
-			WHERE j.shard IN (SELECT value FROM json_each(?)) AND j.state IN ('running', 'stopping') AND j.type <> 'delete_tenant'
+			WHERE j.shard IN (SELECT value FROM json_each(?)) AND j.state IN ('running', 'stopping')
+				AND j.type IN (SELECT value FROM json_each(?))
 			ORDER BY j.id`,
-			[]any{shardList(shards)}, collectJob(&list))
+			[]any{shardList(shards), toJSON(outbox.LoopJobs)}, collectJob(&list))
 	})
 	return list, err
 }

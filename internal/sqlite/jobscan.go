@@ -9,7 +9,10 @@ import (
 
 // jobTables are the tables that can hold deliveries a job is about.
 func jobTables(j *outbox.Job) []string {
-	if j.Type != outbox.JobReplay {
+	switch j.Type {
+	case outbox.JobErasure:
+		return nil
+	case outbox.JobCancellation, outbox.JobDeleteTenant:
 		return []string{"waybill_delivery"}
 	}
 	var tables []string
@@ -109,6 +112,13 @@ func (s *Store) CountJob(ctx context.Context, job outbox.Job, limit int) (matche
 				return err
 			}
 			capped = capped || read > limit
+		}
+		if job.Type == outbox.JobErasure {
+			x, err := erasables(ctx, r, &job, limit+1)
+			if err != nil {
+				return err
+			}
+			matched, capped = x.kept(), x.read > limit
 		}
 		if capped {
 			matched = 0

@@ -60,16 +60,22 @@ func (s *Store) inStep(ctx context.Context, lease outbox.Lease, job *outbox.Job,
 }
 
 // StepJob does the next piece of a job.
-func (s *Store) StepJob(ctx context.Context, lease outbox.Lease, job outbox.Job, limit int, spacing time.Duration, now time.Time) (outbox.JobStep, error) {
-	return s.inStep(ctx, lease, &job, limit, now, func(j *jobStep) error {
+func (s *Store) StepJob(ctx context.Context, lease outbox.Lease, asked outbox.Job, limit int, spacing time.Duration, now time.Time) (outbox.JobStep, error) {
+	return s.inStep(ctx, lease, &asked, limit, now, func(j *jobStep) error {
 		switch job := &j.step.Job; {
+		case job.Type == outbox.JobErasure:
+			if limit == 0 || asked.Scanned || job.State != outbox.JobRunning && job.State != outbox.JobDone {
+				return nil
+			}
+			return j.erase(&asked)
 		case limit == 0 || job.State != outbox.JobRunning || job.Scanned || job.Filter.State == outbox.ReplayMissing:
 			return nil
 		case job.Type == outbox.JobReplay:
 			return j.replay(spacing)
-		default:
+		case job.Type == outbox.JobCancellation:
 			return j.cancel()
 		}
+		return nil
 	})
 }
 
@@ -111,7 +117,7 @@ func (j *jobStep) scan() ([]jobRow, error) {
 	return rows, nil
 }
 
-func compareIDs(a, b outbox.DeliveryID) int { return bytes.Compare(a[:], b[:]) }
+func compareIDs[I ~[16]byte](a, b I) int { return bytes.Compare(a[:], b[:]) }
 
 // replay plans the next deliveries again.
 func (j *jobStep) replay(spacing time.Duration) error {

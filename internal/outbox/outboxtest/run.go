@@ -72,6 +72,7 @@ var contract = []topic{
 	replayJobsStopped,
 	missingJobs,
 	cancellationJobs,
+	erasures,
 	jobIsolation,
 	expiring,
 	events,
