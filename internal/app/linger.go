@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -43,6 +44,18 @@ func (w *watch) on(now time.Time) bool {
 	return !w.ready.IsZero() && w.asked.Sub(w.ready) >= settledAfter && now.Sub(w.asked) <= watchedWithin
 }
 
+// leaving has a client that reuses its connection leave with the next answer once the server stops.
+// Connections that are idle at that moment stay open: a balancer that has not asked yet would send
+// its next request into one that is just being closed.
+func (a *App) leaving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.draining.Load() && r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // linger goes on answering for a while, where somebody is to learn from /readyz that the server
 // stops. Events that arrive meanwhile are accepted: they are stored as durably as ever, and
 // another node, or this one's next start, sends them. Refusing them would make every publisher
@@ -51,8 +64,6 @@ func (a *App) linger(ctx context.Context) {
 	if !a.watch.on(time.Now()) {
 		return
 	}
-	// A client that reuses connections leaves with its next answer, and finds no closed one later.
-	a.server.SetKeepAlivesEnabled(false)
 	a.log.InfoContext(ctx, "answering on while others learn that this server stops", "for", lingerFor.String())
 	time.Sleep(lingerFor)
 }

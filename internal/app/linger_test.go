@@ -1,9 +1,11 @@
 package app
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -104,6 +106,32 @@ func TestApp_whoWatchesIsToldBeforeTheListenerCloses(t *testing.T) {
 	a.watch.ready = a.watch.ready.Add(-time.Minute)
 	a.watch.mu.Unlock()
 
+	// A balancer's connection that is idle when the stop begins.
+	idle, err := net.Dial("tcp", a.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	answers := bufio.NewReader(idle)
+	over := func() *http.Response {
+		t.Helper()
+		if _, err := io.WriteString(idle, "GET /healthz HTTP/1.1\r\nHost: waybill\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	if over().Close {
+		t.Error("a server that serves closes connections")
+	}
+
 	began := time.Now()
 	stop()
 	for !a.draining.Load() {
@@ -118,6 +146,9 @@ func TestApp_whoWatchesIsToldBeforeTheListenerCloses(t *testing.T) {
 	}
 	if status, body, err := asks(t, a, "POST", "/v1/tenants/acme/events", `{"type":"a.b","payload":{}}`); err != nil || status != http.StatusAccepted {
 		t.Errorf("an event for a stopping server: %d %s %v", status, body, err)
+	}
+	if !over().Close {
+		t.Error("a connection is kept beyond the stop")
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -92,7 +92,7 @@ func (a *App) serve(programs *api.API, pages http.Handler) error {
 	if err := a.listen(&a.listener, a.cfg.Listen); err != nil {
 		return err
 	}
-	a.server = api.NewServer(public, a.log)
+	a.server = api.NewServer(a.leaving(public), a.log)
 	a.life.onStop("requests", stopSoon, a.stopServing)
 	if !split {
 		return nil

@@ -41,8 +41,36 @@ type Migration struct {
 // ErrSchema is wrapped by CheckSchema's answers.
 var ErrSchema = errors.New("database schema")
 
-// Migrate changes the schema of the database. Two that run at once take turns.
+const (
+	// migrationLock is how long a migration waits for a table. While it does, everybody who comes
+	// after it waits behind it, so it gives up and tries again.
+	migrationLock  = time.Second
+	migrationPause = 2 * time.Second
+	// migrationTries are how often it tries before a person is told.
+	migrationTries = 100
+)
+
+// Migrate changes the schema of the database. Two that run at once take turns. It never keeps the
+// application waiting for longer than migrationLock: where another session holds a table, it comes
+// again, for about five minutes.
 func Migrate(ctx context.Context, dsn string, direction Direction) error {
+	for tries := 1; ; tries++ {
+		err := migrateOnce(ctx, dsn, direction)
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "55P03" {
+			return err
+		}
+		if tries == migrationTries {
+			return fmt.Errorf("another session holds a table that the migration has to change; find it in pg_stat_activity by its xact_start, end it and run this again: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(migrationPause):
+		}
+	}
+}
+
+func migrateOnce(ctx context.Context, dsn string, direction Direction) error {
 	return withMigrations(ctx, dsn, func(p *goose.Provider) error {
 		if direction == Down {
 			_, err := p.Down(ctx)
@@ -81,7 +109,10 @@ func withMigrations(ctx context.Context, dsn string, do func(*goose.Provider) er
 	if err != nil {
 		return fmt.Errorf("database URL: %w", hidePassword(err))
 	}
-	db := stdlib.OpenDB(*config)
+	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "SET lock_timeout = "+milliseconds(migrationLock))
+		return err
+	}))
 	defer db.Close()
 	if err := makeSchema(ctx, db); err != nil {
 		return err

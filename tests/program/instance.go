@@ -47,6 +47,9 @@ func NewInstance(t testing.TB, binary, database string) *Instance {
 	return i.Beside(database)
 }
 
+// Use has another build run here, and in places made beside this one, from now on.
+func (i *Instance) Use(binary string) { i.binary = binary }
+
 // Beside makes another place with the same keys: a second node, or the same database seen in
 // another way.
 func (i *Instance) Beside(database string) *Instance {
