@@ -21,14 +21,21 @@ func (s *Sender) forwarded(r Request) []outbox.Header {
 			continue
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)
-		_, taken := r.Target.header[name]
-		allowed := name == "Content-Type" || !reserved(name, s.prefix) && !taken
+		allowed := name == "Content-Type" || !reserved(name, s.prefix) && !r.Target.sets(name)
 		if allowed && httpguts.ValidHeaderFieldName(name) && httpguts.ValidHeaderFieldValue(value) && len(name)+len(value) <= MaxHeaderBytes {
 			lines = append(lines, outbox.Header{Name: strings.ToLower(name), Value: value})
 		}
 	}
 	slices.SortFunc(lines, func(a, b outbox.Header) int { return strings.Compare(a.Name, b.Name) })
 	return lines
+}
+
+// sets reports whether the endpoint has a header of its own by this name, in canonical spelling: one
+// it was given, or one that a scheme it signs by writes. Beside the latter a second line would leave
+// it to the receiver which of two signatures it reads.
+func (t *Target) sets(name string) bool {
+	_, own := t.header[name]
+	return own || slices.Contains(t.signed, name)
 }
 
 // recordedWith are the target's headers as they are put on record, with those that go on with an event.

@@ -1,6 +1,9 @@
 package attempt_test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"testing"
 
@@ -9,6 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/attempt"
 	"github.com/waybill-dev/waybill/internal/egress"
 	"github.com/waybill-dev/waybill/internal/outbox"
+	"github.com/waybill-dev/waybill/internal/signing"
 )
 
 // What came with a webhook goes on with it, as far as a customer could have had it sent; the content
@@ -52,5 +56,49 @@ func TestSender_forwardsWhatCameWithAnEvent(t *testing.T) {
 	}
 	if recorded["content-type"] != "application/x-www-form-urlencoded" || recorded["x-github-delivery"] != "guid-1" || recorded["x-session-token"] != "[secret]" {
 		t.Errorf("on record: %v", recorded)
+	}
+}
+
+// A webhook that is passed on brings the provider's signature along. Beside ours, under the same
+// name, it would be the receiver's choice which of the two it checks.
+func TestSender_nothingStandsBesideTheHeadersOfAScheme(t *testing.T) {
+	s := answers(t, reply(200, "", ""))
+	b := newBench(t, egress.Config{})
+	const secret, payload = "it is a secret to everybody", `{"action":"opened"}`
+	target := b.Prepare(attempt.Endpoint{
+		URL:         s.url(),
+		Headers:     map[string]string{"x-github-delivery": "the endpoint's own", "X-Plain": "1"},
+		Credentials: outbox.Credentials{Headers: map[string]string{"X-Hub-Signature-256": "sha256=00"}},
+		Schemes:     []signing.Named{{Name: "github", Scheme: signing.Presets()["github"]}},
+		Secrets:     []outbox.Secret{{Scheme: "github", Value: secret}},
+	})
+	out := b.Do(t.Context(), attempt.Request{
+		Target: target, Event: testEvent, EventType: "pull_request", N: 1, Payload: []byte(payload),
+		Metadata: map[string]string{"header:X-Hub-Signature-256": "sha256=11", "header:x-github-event": "push", "header:X-Github-Hook-Id": "7"},
+	})
+	expect(t, out, delivered)
+	_, header, _ := split(t, s.received()[0])
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(payload))
+	want := map[string][]string{
+		"x-hub-signature-256": {"sha256=" + hex.EncodeToString(mac.Sum(nil))},
+		"x-github-event":      {"pull_request"},
+		"x-github-delivery":   {testEvent.String()},
+		"x-github-hook-id":    {"7"},
+		"x-plain":             {"1"},
+	}
+	for name, lines := range want {
+		if diff := cmp.Diff(lines, header[name]); diff != "" {
+			t.Errorf("%s on the wire (- want, + got):\n%s", name, diff)
+		}
+		n := 0
+		for _, h := range out.RequestHeaders {
+			if strings.EqualFold(h.Name, name) {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s is on record %d times", name, n)
+		}
 	}
 }

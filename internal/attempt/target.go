@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
@@ -65,6 +66,7 @@ type Target struct {
 	recorded []outbox.Header     // the same, with secret values replaced
 	metadata map[string]string
 	plan     *signing.Plan
+	signed   []string // the headers that the schemes write, in canonical spelling
 	live     atomic.Pointer[liveSigner]
 	unusable *verdict // set: every attempt ends in it
 }
@@ -97,6 +99,13 @@ func (s *Sender) Prepare(e Endpoint) *Target {
 	if t.port == "" {
 		t.port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
+	schemes := e.Schemes
+	if len(schemes) == 0 {
+		schemes = []signing.Named{{Name: outbox.SchemeStandard}}
+	}
+	for _, name := range signing.HeaderNames(schemes) {
+		t.signed = append(t.signed, textproto.CanonicalMIMEHeaderKey(name))
+	}
 	headers, err := CheckHeaders(e.Headers, s.prefix)
 	if err != nil {
 		t.refuse(configHeader)
@@ -115,10 +124,6 @@ func (s *Sender) Prepare(e Endpoint) *Target {
 		}
 	}
 	t.metadata = e.Metadata
-	schemes := e.Schemes
-	if len(schemes) == 0 {
-		schemes = []signing.Named{{Name: outbox.SchemeStandard}}
-	}
 	if e.UnknownScheme != "" {
 		t.refuse(configScheme)
 		return t
@@ -152,7 +157,9 @@ func (t *Target) refuseURL(raw string, err error) {
 func (t *Target) refuse(c cause) { t.unusable = new(t.verdict(c)) }
 
 // setHeaders lays out what is the same in every request. Content-Length and Host are written by
-// net/http; User-Agent is spelled as net/http looks for it, or it would send its own as well.
+// net/http; User-Agent is spelled as net/http looks for it, or it would send its own as well. A
+// header that a scheme writes is left out: the scheme may have been given it after the endpoint was
+// made, and of two lines a receiver might read the one that is no signature.
 func (t *Target) setHeaders(custom, secret map[string]string, userAgent string) {
 	t.header = map[string][]string{
 		"content-type": {"application/json"},
@@ -163,6 +170,9 @@ func (t *Target) setHeaders(custom, secret map[string]string, userAgent string) 
 		{Name: "user-agent", Value: userAgent},
 	}
 	for _, name := range slices.Sorted(maps.Keys(custom)) {
+		if slices.Contains(t.signed, name) {
+			continue
+		}
 		t.header[name] = []string{custom[name]}
 		shown := custom[name]
 		if SecretHeader(name) {
@@ -171,6 +181,9 @@ func (t *Target) setHeaders(custom, secret map[string]string, userAgent string) 
 		t.recorded = append(t.recorded, outbox.Header{Name: strings.ToLower(name), Value: shown})
 	}
 	for _, name := range slices.Sorted(maps.Keys(secret)) {
+		if slices.Contains(t.signed, name) {
+			continue
+		}
 		t.header[name] = []string{secret[name]}
 		t.recorded = append(t.recorded, outbox.Header{Name: strings.ToLower(name), Value: "[secret]"})
 	}
