@@ -62,6 +62,9 @@ func Compile(text []byte) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrSchema, plain(err, name))
 	}
+	if at, found := endless(compiled); found {
+		return nil, fmt.Errorf("%w: %s refers back to itself without going deeper into the payload, so no payload could be judged by it", ErrSchema, at)
+	}
 	return &Schema{compiled}, nil
 }
 

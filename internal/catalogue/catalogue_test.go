@@ -67,3 +67,45 @@ func TestSchema_tellsAFewProblemsByTheirPlace(t *testing.T) {
 		t.Errorf("whole numbers of any size: %+v", problems)
 	}
 }
+
+// "Schemas MUST NOT be [written so that] a validator is trapped in an infinite loop" (JSON Schema
+// 2020-12 Core, section 9.4.1); one that goes deeper with every reference is no such loop.
+func TestCompile_refusesWhatRefersBackToItselfAndJudgesNothing(t *testing.T) {
+	for schema, at := range map[string]string{
+		`{"$ref":"#"}`: "#",
+		`{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"properties":{"x":{"$ref":"#/$defs/a"}}}`: "#/$defs/",
+		`{"allOf":[{"type":"object"},{"$ref":"#"}]}`:                                                            "#",
+		`{"anyOf":[{"type":"string"},{"$ref":"#"}]}`:                                                            "#",
+		`{"oneOf":[{"not":{"$ref":"#"}}]}`:                                                                      "#",
+		`{"if":{"type":"object"},"then":{"$ref":"#"}}`:                                                          "#",
+		`{"dependentSchemas":{"x":{"$ref":"#"}}}`:                                                               "#",
+		`{"$dynamicAnchor":"n","$dynamicRef":"#n"}`:                                                             "#",
+		`{"items":{"additionalProperties":{"allOf":[{"$ref":"#/items/additionalProperties"}]}}}`:                "#/items/additionalProperties",
+		`{"$schema":"http://json-schema.org/draft-07/schema#","dependencies":{"x":{"$ref":"#"}}}`:               "#",
+		`{"$schema":"https://json-schema.org/draft/2019-09/schema","$recursiveRef":"#"}`:                        "#",
+	} {
+		_, err := catalogue.Compile([]byte(schema))
+		if !errors.Is(err, catalogue.ErrSchema) || !strings.Contains(err.Error(), at) {
+			t.Errorf("%s: %v, want it refused at %s", schema, err, at)
+		}
+	}
+	for schema, payloads := range map[string][2]string{ // one that follows it, one that does not
+		`{"type":"object","properties":{"next":{"$ref":"#"}}}`:                                      {`{"next":{"next":{}}}`, `{"next":{"next":1}}`},
+		`{"$defs":{"tree":{"type":"array","items":{"$ref":"#/$defs/tree"}}},"$ref":"#/$defs/tree"}`: {`[[],[[]]]`, `[[1]]`},
+		`{"allOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"integer"}}}`:    {`1`, `"x"`},
+		`{"$dynamicAnchor":"n","type":"object","additionalProperties":{"$dynamicRef":"#n"}}`:        {`{"a":{"b":{}}}`, `{"a":{"b":2}}`},
+		`{"$schema":"http://json-schema.org/draft-07/schema#","definitions":{"a":{"$ref":"#/definitions/b","allOf":[{"$ref":"#/definitions/a"}]},"b":{"type":"null"}},"properties":{"a":{"$ref":"#/definitions/a"}}}`: {`{"a":null}`, `{"a":1}`},
+	} {
+		s, err := catalogue.Compile([]byte(schema))
+		if err != nil {
+			t.Errorf("%s: %v", schema, err)
+			continue
+		}
+		if problems := s.Check([]byte(payloads[0])); problems != nil {
+			t.Errorf("%s refuses %s: %+v", schema, payloads[0], problems)
+		}
+		if problems := s.Check([]byte(payloads[1])); problems == nil {
+			t.Errorf("%s takes %s", schema, payloads[1])
+		}
+	}
+}
