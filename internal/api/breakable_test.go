@@ -191,6 +191,13 @@ func (b *breakable) CountEndpoints(ctx context.Context, tenant outbox.TenantRef)
 	return b.Store.CountEndpoints(ctx, tenant)
 }
 
+func (b *breakable) EventsByID(ctx context.Context, id outbox.EventID) ([]outbox.EventView, error) {
+	if err := b.failing(); err != nil {
+		return nil, err
+	}
+	return b.Store.EventsByID(ctx, id)
+}
+
 func (b *breakable) Event(ctx context.Context, tenant outbox.TenantRef, id outbox.EventID) (outbox.EventView, error) {
 	if err := b.failing(); err != nil {
 		return outbox.EventView{}, err

@@ -15,6 +15,7 @@ const (
 	CodeMethodNotAllowed Code = "method_not_allowed"
 	CodeTimeout          Code = "timeout"
 
+	CodeAmbiguousID        Code = "ambiguous_id"
 	CodeIDConflict         Code = "id_conflict"
 	CodeIdempotencyRunning Code = "idempotency_running"
 	CodeUIDTaken           Code = "uid_taken"
@@ -80,6 +81,7 @@ var codes = map[Code]spec{
 	CodeMethodNotAllowed: {http.StatusMethodNotAllowed, "Method not allowed", "The header Allow lists the methods of this address.", 0},
 	CodeTimeout:          {http.StatusRequestTimeout, "Request took too long", "The body did not arrive in time. Nothing was stored.", 0},
 
+	CodeAmbiguousID:        {http.StatusConflict, "Several have this id", "Events of several tenants have this id, which their publishers chose. errors lists the tenants; say with ?tenant= whose is meant.", 0},
 	CodeIDConflict:         {http.StatusConflict, "Event id exists", "An event with this id is stored with another type or other bytes. Nothing was stored.", 0},
 	CodeIdempotencyRunning: {http.StatusConflict, "Still running", "A request with the same idempotency key or event id has not ended. Send it again after Retry-After.", 1},
 	CodeUIDTaken:           {http.StatusConflict, "uid is taken", "Another endpoint of the tenant has this uid. Use PUT …/endpoints/{uid} to change that one.", 0},

@@ -15,7 +15,7 @@ type eventView struct {
 	Type         string            `json:"type"`
 	OrderingKey  *string           `json:"ordering_key"`
 	Metadata     map[string]string `json:"metadata"`
-	PayloadBytes int               `json:"payload_bytes"`
+	PayloadBytes int               `json:"payload_bytes" doc:"As they were published, also when they have been erased since"`
 	PayloadState string            `json:"payload_state" enum:"kept,erased"`
 	State        outbox.EventState `json:"state"`
 	CreatedAt    stamp             `json:"created_at"`
@@ -23,7 +23,7 @@ type eventView struct {
 
 func viewEvent(e *outbox.EventView) eventView {
 	state := "kept"
-	if outbox.Erased(e.PayloadBytes, e.SHA256) {
+	if e.PayloadErased {
 		state = "erased"
 	}
 	return eventView{
@@ -55,10 +55,23 @@ func (a *API) getEvent(q *request) (*answer, error) {
 	}
 	p := q.params()
 	explained := p.oneOf("explain", yesOrNo...) == "true"
+	tenant := q.tenant.TenantRef
+	if q.route.operator {
+		t, err := a.tenantParam(q, p)
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			tenant = t.TenantRef
+		}
+	}
 	if err := p.err(); err != nil {
 		return nil, err
 	}
-	e, err := a.cfg.Store.Event(q.Context(), q.tenant.TenantRef, id)
+	e, err := a.cfg.Store.Event(q.Context(), tenant, id)
+	if errors.Is(err, outbox.ErrAmbiguous) {
+		return nil, a.whoseEvent(q, id)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +82,22 @@ func (a *API) getEvent(q *request) (*answer, error) {
 		}
 	}
 	return ok(view)
+}
+
+// whoseEvent refuses to choose between the events that several tenants have under one id, and names
+// the tenants.
+func (a *API) whoseEvent(q *request, id outbox.EventID) error {
+	list, err := a.cfg.Store.EventsByID(q.Context(), id)
+	if err != nil {
+		return err
+	}
+	var items []Item
+	for i := range list {
+		items = append(items, Item{Path: "tenant", Code: CodeAmbiguousID, Detail: list[i].TenantKey})
+	}
+	p := fail(CodeAmbiguousID, "%d tenants have an event with this id; say which one's with ?tenant=", len(list))
+	p.Errors = items
+	return p
 }
 
 func (a *API) getPayload(q *request) (*answer, error) {

@@ -83,8 +83,10 @@ func (p *params) text(name string, max int) string {
 	switch {
 	case len(values) > 1:
 		p.bad(name, "is given more than once")
-	case len(values) == 1 && (len(values[0]) > max || strings.ContainsRune(values[0], 0)):
+	case len(values) == 1 && len(values[0]) > max:
 		p.bad(name, "at most %d bytes", max)
+	case len(values) == 1 && strings.ContainsRune(values[0], 0):
+		p.bad(name, "must not contain U+0000")
 	case len(values) == 1:
 		return values[0]
 	}

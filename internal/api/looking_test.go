@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,55 @@ func TestSearch_findsThingsByWhateverIsAtHand(t *testing.T) {
 			}
 		}
 		f.call("GET", "/v1/search?q=x&tenant=nobody", nil).wantProblem(404, CodeUnknownTenant)
+		for query, reason := range map[string]string{"q=%00": "U+0000", "q=a%00b": "U+0000", "q=%ff": "UTF-8", "q=" + strings.Repeat("x", 3000): "bytes", "q=a&q=b": "more than once"} {
+			p := f.call("GET", "/v1/search?"+query, nil).wantProblem(422, CodeInvalidField)
+			if len(p.Errors) != 1 || p.Errors[0].Path != "q" || !strings.Contains(p.Errors[0].Detail, reason) {
+				t.Errorf("%.20s: %+v, want %s", query, p.Errors, reason)
+			}
+		}
+	})
+}
+
+// A publisher may choose an event's id, so another tenant's event can have it: by accident, or to
+// stand before it when somebody looks. Neither hides the other.
+func TestEvent_anIDOfSeveralTenantsNamesNoneOfThem(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.tenant("acme")
+		f.tenant("mallory")
+		id := outbox.NewEventID(f.clock.Now()).String()
+		f.call("POST", "/v1/tenants/mallory/events", `{"type":"a.b","id":"`+id+`","payload":1}`).want(202)
+		if one := f.call("GET", "/v1/events/"+id, nil).want(200); one.text("tenant") != "mallory" {
+			t.Errorf("%s", one.body)
+		}
+		f.call("POST", "/v1/tenants/acme/events", `{"type":"order.paid","id":"`+id+`","payload":{"n":2}}`).want(202)
+		p := f.call("GET", "/v1/events/"+id, nil).wantProblem(409, CodeAmbiguousID)
+		var tenants []string
+		for _, item := range p.Errors {
+			tenants = append(tenants, item.Path+" "+item.Detail)
+		}
+		slices.Sort(tenants)
+		if diff := cmp.Diff([]string{"tenant acme", "tenant mallory"}, tenants); diff != "" {
+			t.Errorf("(- want, + got)\n%s", diff)
+		}
+		for tenant, kind := range map[string]string{"acme": "order.paid", "mallory": "a.b"} {
+			one := f.call("GET", "/v1/events/"+id+"?tenant="+tenant, nil).want(200)
+			if one.text("tenant") != tenant || one.text("type") != kind {
+				t.Errorf("%s: %s", tenant, one.body)
+			}
+			if own := f.call("GET", "/v1/tenants/"+tenant+"/events/"+id, nil).want(200); own.text("type") != kind {
+				t.Errorf("%s: %s", tenant, own.body)
+			}
+		}
+		found := f.found("q=" + id)
+		slices.Sort(found)
+		if diff := cmp.Diff([]string{"acme event by id: order.paid", "mallory event by id: a.b"}, found); diff != "" {
+			t.Errorf("by the search (- want, + got)\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"acme event by id: order.paid"}, f.found("q="+id+"&tenant=acme")); diff != "" {
+			t.Errorf("by a tenant's search (- want, + got)\n%s", diff)
+		}
+		f.call("GET", "/v1/events/"+id+"?tenant=nobody", nil).wantProblem(404, CodeUnknownTenant)
+		f.call("GET", "/v1/tenants/acme/events/"+id+"?tenant=mallory", nil).wantProblem(422, CodeUnknownField)
 	})
 }
 

@@ -178,7 +178,7 @@ func routes() []*route {
 		{method: "GET", path: "/v1/endpoints/{ep}", name: "lookUpEndpoint", tag: "Operator", scope: ScopeRead, operator: true,
 			summary: "Find an endpoint by id", answers: map[int]any{200: endpointView{}}, refuses: []int{404}, handle: (*API).lookUpEndpoint},
 		{method: "GET", path: "/v1/events/{evt}", name: "lookUpEvent", tag: "Operator", scope: ScopeRead, operator: true,
-			summary: "Find an event by id", query: explainParams, answers: map[int]any{200: explainedEventView{}}, refuses: []int{404}, handle: (*API).getEvent},
+			summary: "Find an event by id", query: queryOf(explainParams, []param{tenantParam}), answers: map[int]any{200: explainedEventView{}}, refuses: []int{404, conflict}, handle: (*API).getEvent},
 		{method: "GET", path: "/v1/deliveries", name: "listAllDeliveries", tag: "Operator", scope: ScopeRead, operator: true,
 			summary: "List all tenants' deliveries", query: append(deliveryParams[:len(deliveryParams):len(deliveryParams)], eventParam, tenantParam),
 			answers: map[int]any{200: list[deliveryView]{}}, refuses: []int{404}, handle: (*API).listAllDeliveries},

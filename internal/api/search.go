@@ -64,10 +64,10 @@ type searching struct {
 }
 
 func (s *searching) found() []foundView {
-	seen := map[[2]string]bool{}
+	seen := map[[3]string]bool{}
 	rows := []foundView{}
 	for _, row := range s.rows {
-		if key := [2]string{row.Type, row.ID}; !seen[key] {
+		if key := [3]string{row.Type, row.ID, row.Tenant}; !seen[key] {
 			seen[key] = true
 			rows = append(rows, row)
 		}
@@ -91,11 +91,15 @@ func (s *searching) ids() error {
 		event, eventErr = outbox.EventID(bare), nil
 	}
 	if eventErr == nil {
-		e, err := store.Event(ctx, tenant, event)
-		if err == nil {
-			s.add(foundView{Type: "event", ID: e.ID.String(), Tenant: e.TenantKey, Title: e.Type, By: "id"})
-		} else if !errors.Is(err, outbox.ErrNotFound) {
+		// Tenants may choose the same id: none of them hides the other.
+		list, err := store.EventsByID(ctx, event)
+		if err != nil {
 			return err
+		}
+		for i := range list {
+			if e := &list[i]; tenant.ID == 0 || e.Tenant.ID == tenant.ID {
+				s.add(foundView{Type: "event", ID: e.ID.String(), Tenant: e.TenantKey, Title: e.Type, By: "id"})
+			}
 		}
 	}
 	endpoint, endpointErr := outbox.ParseEndpointID(text)

@@ -56,7 +56,7 @@ func (n *Node) runCommand(ctx context.Context, row outbox.OutboxRow) (done bool,
 		n.start()
 		return true, nil
 	case outbox.CommandForget:
-		n.erased.add(row.Command.Event)
+		n.erased.add(row.Tenant, row.Command.Event)
 		return true, n.cfg.Store.EndCommand(ctx, lease, row)
 	case outbox.CommandCancelEndpoint, outbox.CommandCancelTenant:
 		ended, done, err := n.cfg.Store.Cancel(ctx, lease, row, cancelBatch, now)

@@ -10,8 +10,14 @@ import (
 // handed over, before that still have them in memory: they are looked up here when their turn has
 // come, instead of searching every place where one may wait.
 type erased struct {
-	mu  sync.RWMutex
-	ids [2]map[outbox.EventID]struct{} // the newer, the older
+	mu     sync.RWMutex
+	events [2]map[erasedEvent]struct{} // the newer, the older
+}
+
+// erasedEvent names the tenant too: another one's event may have the same id.
+type erasedEvent struct {
+	tenant outbox.TenantID
+	id     outbox.EventID
 }
 
 // manyErased is how many are remembered at least. A delivery that stays in memory while so many
@@ -35,20 +41,20 @@ func (s *scheduler) erased(tenant outbox.TenantID, events []outbox.EventID) {
 	}
 }
 
-func (e *erased) add(id outbox.EventID) {
+func (e *erased) add(tenant outbox.TenantID, id outbox.EventID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ids[0] == nil || len(e.ids[0]) >= manyErased {
-		e.ids[0], e.ids[1] = map[outbox.EventID]struct{}{}, e.ids[0]
+	if e.events[0] == nil || len(e.events[0]) >= manyErased {
+		e.events[0], e.events[1] = map[erasedEvent]struct{}{}, e.events[0]
 	}
-	e.ids[0][id] = struct{}{}
+	e.events[0][erasedEvent{tenant, id}] = struct{}{}
 }
 
-func (e *erased) has(id outbox.EventID) bool {
+func (e *erased) has(tenant outbox.TenantID, id outbox.EventID) bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	for _, set := range e.ids {
-		if _, ok := set[id]; ok {
+	for _, set := range e.events {
+		if _, ok := set[erasedEvent{tenant, id}]; ok {
 			return true
 		}
 	}

@@ -164,7 +164,7 @@ func (j *ownJob) next(began time.Time, limit int, step outbox.JobStep) time.Time
 // stepped works by what a step has changed.
 func (n *Node) stepped(j *ownJob, step outbox.JobStep) {
 	for _, id := range step.Erased {
-		n.erased.add(id)
+		n.erased.add(j.Tenant.ID, id)
 	}
 	n.mu.Lock()
 	j.Job = step.Job

@@ -127,7 +127,7 @@ func (n *Node) without(w *work) (outbox.Result, bool) {
 		r.Dead, r.DeadMessage = outbox.DeadCancelled, "The endpoint was deleted."
 	case !w.target.endpoint.DiscardedAt.IsZero() && !w.due.SendableAt.After(w.target.endpoint.DiscardedAt):
 		r.Dead, r.DeadMessage = outbox.DeadCancelled, "The backlog was discarded when the endpoint was resumed."
-	case w.due.Gone || n.erased.has(w.due.Event):
+	case w.due.Gone || n.erased.has(w.due.Tenant, w.due.Event):
 		r.Dead = outbox.DeadPermanent
 		_, r.DeadKind, r.DeadMessage = attempt.PayloadGone()
 	default:

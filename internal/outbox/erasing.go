@@ -7,9 +7,9 @@ import (
 
 // Erasing takes the bytes of an event away and leaves the books as they are.
 //
-// An erased event keeps its row, with an empty payload under the digest of what it was. So a
-// publish that is repeated is still known for one, and no column is needed to tell: an event
-// that always was empty has the digest of nothing.
+// An erased event keeps its row, with an empty payload under the digest of what it was, and how
+// many bytes that had. So a publish that is repeated is still known for one, the books still say how
+// much was sent, and an event that always was empty is told apart by the digest of nothing.
 type Erasing interface {
 	// ErasePayload erases an event's bytes, wherever they are kept, and tells the owner of its
 	// shard (CommandForget). What receivers answered is

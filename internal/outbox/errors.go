@@ -9,6 +9,8 @@ import (
 var (
 	// ErrNotFound: no such row, or another tenant's; the two are never told apart.
 	ErrNotFound = errors.New("not found")
+	// ErrAmbiguous: several rows have the id, of different tenants.
+	ErrAmbiguous = errors.New("several have this id")
 	// ErrConflict: a unique name (uid, tenant key) is taken.
 	ErrConflict = errors.New("name is taken")
 	// ErrIDConflict: the event id exists with other bytes.

@@ -16,9 +16,15 @@ const MaxListScan = 20_000
 // vanished meanwhile does no harm. Every list returns the position to go on from, or the zero id
 // when there is no more.
 type Reading interface {
+	// Event finds an event. Without a tenant, an id that several tenants' events have is
+	// ErrAmbiguous: none of them is preferred.
 	Event(ctx context.Context, tenant TenantRef, id EventID) (EventView, error)
+	// EventsByID finds the events of all tenants that have an id, one as a rule. A publisher may
+	// choose the id, so it can be one that another tenant's event has. In the order of the tenants.
+	EventsByID(ctx context.Context, id EventID) ([]EventView, error)
 	Events(ctx context.Context, q EventQuery, page Page) ([]EventView, EventID, error)
-	// Payload returns the event's bytes, ErrPayloadGone if they are no longer kept.
+	// Payload returns the event's bytes, ErrPayloadGone if they are no longer kept; without a
+	// tenant, ErrAmbiguous as for Event.
 	Payload(ctx context.Context, tenant TenantRef, id EventID) ([]byte, error)
 	Delivery(ctx context.Context, tenant TenantRef, id DeliveryID) (DeliveryView, error)
 	Deliveries(ctx context.Context, q DeliveryQuery, page Page) ([]DeliveryView, DeliveryID, error)
@@ -60,9 +66,10 @@ const (
 // EventView is an event as people see it; Payload is nil.
 type EventView struct {
 	Event
-	TenantKey    string
-	State        EventState
-	PayloadBytes int
+	TenantKey     string
+	State         EventState
+	PayloadBytes  int  // as they were published, also when they have been erased since
+	PayloadErased bool // see Erasing
 }
 
 // EventQuery filters events by their own time, [From, To).

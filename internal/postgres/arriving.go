@@ -49,7 +49,7 @@ const insertArrivals = `
 	INSERT INTO waybill.outbox (shard, kind, tenant, event)
 	SELECT shard, 0, tenant, id
 	FROM stored
-	RETURNING event, pos`
+	RETURNING shard, tenant, event, pos`
 
 // insertArrived stores webhooks in one statement. Only those that met an earlier one are looked up,
 // when all is committed: what is told of them is what everybody can see.
@@ -64,7 +64,7 @@ func (s *Store) insertArrived(ctx context.Context, k *keyedBatch) ([]outbox.Acce
 		return nil, nil, err
 	}
 	met := slices.DeleteFunc(slices.Clone(k.inbound), func(i int) bool {
-		pos, now := k.stored[k.batch[i].ID]
+		pos, now := k.stored[storedAs(&k.batch[i])]
 		k.accepted[i].Pos = pos
 		return now
 	})
@@ -99,15 +99,7 @@ func (k *keyedBatch) queueArrivals(b *pgx.Batch) {
 		column(k.inbound, func(i *int) []byte { return event(i).Inbound.Digest[:] }),
 		column(k.inbound, func(i *int) zeronull.Text { return zeronull.Text(event(i).Inbound.ProviderID) }),
 		column(k.inbound, func(i *int) zeronull.Text { return zeronull.Text(event(i).Inbound.Topic) }),
-	).Query(func(rows pgx.Rows) error {
-		var id outbox.EventID
-		var pos int64
-		_, err := pgx.ForEachRow(rows, []any{intoID(&id), &pos}, func() error {
-			k.stored[id] = pos
-			return nil
-		})
-		return err
-	})
+	).Query(k.stored.collect)
 }
 
 // errPruned: the row that was met is gone again.

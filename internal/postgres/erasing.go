@@ -11,6 +11,9 @@ import (
 // erased tells what is left of an event e whose bytes were erased (outbox.Erased).
 const erased = `(octet_length(e.payload) = 0 AND e.sha256 <> '\xe3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855'::bytea)`
 
+// takeBytes erases an event's bytes and leaves how many there were.
+const takeBytes = `erased_bytes = coalesce(erased_bytes, octet_length(payload)), payload = ''`
+
 // ErasePayload implements outbox.Erasing.
 func (s *Store) ErasePayload(ctx context.Context, tenant outbox.TenantRef, id outbox.EventID) error {
 	return s.edit(ctx, func(tx pgx.Tx) error {
@@ -18,7 +21,7 @@ func (s *Store) ErasePayload(ctx context.Context, tenant outbox.TenantRef, id ou
 		for _, table := range []string{"waybill.event", "waybill.event_kept"} {
 			tag, err := tx.Exec(ctx, `
 				UPDATE `+table+`
-				SET payload = ''
+				SET `+takeBytes+`
 				WHERE shard = $1 AND tenant = $2 AND id = $3`,
 				int16(tenant.Shard), int64(tenant.ID), uuid(id))
 			if err != nil {

@@ -123,7 +123,7 @@ func (s *jobStep) queueErase(b *pgx.Batch) {
 	for _, table := range []string{"waybill.event", "waybill.event_kept"} {
 		b.Queue(`
 			UPDATE `+table+`
-			SET payload = ''
+			SET `+takeBytes+`
 			WHERE shard = $1 AND tenant = $2 AND id = ANY ($3::uuid[])`,
 			int16(of.Shard), int64(of.ID), idColumn(x.take))
 	}

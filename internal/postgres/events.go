@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,27 +16,28 @@ import (
 
 func placeholder(n int) string { return "$" + strconv.Itoa(n) }
 
-// What an event r can have: its deliveries all lie in its millisecond.
+// What an event r can have: its deliveries all lie in its millisecond. Another tenant of the shard may
+// have an event of the same id.
 const (
 	hasPending = `EXISTS (
 		SELECT FROM waybill.delivery AS d
-		WHERE d.shard = r.shard AND d.dlv BETWEEN r.low AND r.high AND d.event = r.id
+		WHERE d.shard = r.shard AND d.dlv BETWEEN r.low AND r.high AND d.event = r.id AND d.tenant = r.tenant
 	)`
 	isWaiting = `EXISTS (
 		SELECT FROM waybill.outbox AS o
-		WHERE o.shard = r.shard AND o.kind = 0 AND o.event = r.id
+		WHERE o.shard = r.shard AND o.kind = 0 AND o.event = r.id AND o.tenant = r.tenant
 	)`
 	hasDead = `EXISTS (
 		SELECT FROM waybill.dead_letter AS l
-		WHERE l.shard = r.shard AND l.dlv BETWEEN r.low AND r.high AND l.event = r.id AND l.state = 'dead'
+		WHERE l.shard = r.shard AND l.dlv BETWEEN r.low AND r.high AND l.event = r.id AND l.tenant = r.tenant AND l.state = 'dead'
 	)`
 	hasEnded = `EXISTS (
 		SELECT FROM waybill.dead_letter AS l
-		WHERE l.shard = r.shard AND l.dlv BETWEEN r.low AND r.high AND l.event = r.id
+		WHERE l.shard = r.shard AND l.dlv BETWEEN r.low AND r.high AND l.event = r.id AND l.tenant = r.tenant
 	)`
 	hasDelivered = `EXISTS (
 		SELECT FROM waybill.attempt AS a
-		WHERE a.shard = r.shard AND a.dlv BETWEEN r.low AND r.high AND a.event = r.id AND a.final
+		WHERE a.shard = r.shard AND a.dlv BETWEEN r.low AND r.high AND a.event = r.id AND a.tenant = r.tenant AND a.final
 	)`
 )
 
@@ -84,10 +86,10 @@ func queueEventViews(b *pgx.Batch, keys []eventKey, list *[]outbox.EventView) {
 		days.add(k.id)
 	}
 	b.Queue(`
-		SELECT r.id, r.shard, r.tenant, r.type, r.ordering_key, r.metadata, r.sha256, r.created_at, r.size, t.key, `+eventState+`
+		SELECT r.id, r.shard, r.tenant, r.type, r.ordering_key, r.metadata, r.sha256, r.created_at, r.size, r.gone, t.key, `+eventState+`
 		FROM (
 			SELECT w.n, w.shard, w.tenant, w.id, e.type, e.ordering_key, e.metadata, e.sha256, e.created_at,
-				octet_length(e.payload) AS size,
+				coalesce(e.erased_bytes, octet_length(e.payload)) AS size, `+erased+` AS gone,
 				`+strings.ReplaceAll(millisecond, "e.id", "w.id")+`
 			FROM unnest($1::smallint[], $2::bigint[], $3::uuid[]) WITH ORDINALITY AS w (shard, tenant, id, n)
 			CROSS JOIN LATERAL (`+eventOfW+`) AS e
@@ -103,7 +105,7 @@ func queueEventViews(b *pgx.Batch, keys []eventKey, list *[]outbox.EventView) {
 		for rows.Next() {
 			var v outbox.EventView
 			var metadata, sum []byte
-			err := rows.Scan(intoID(&v.ID), intoShard(&v.Tenant.Shard), &v.Tenant.ID, &v.Type, intoText(&v.OrderingKey), &metadata, &sum, &v.CreatedAt, &v.PayloadBytes, intoText(&v.TenantKey), &v.State)
+			err := rows.Scan(intoID(&v.ID), intoShard(&v.Tenant.Shard), &v.Tenant.ID, &v.Type, intoText(&v.OrderingKey), &metadata, &sum, &v.CreatedAt, &v.PayloadBytes, &v.PayloadErased, intoText(&v.TenantKey), &v.State)
 			if err != nil {
 				return err
 			}
@@ -119,8 +121,28 @@ func queueEventViews(b *pgx.Batch, keys []eventKey, list *[]outbox.EventView) {
 	})
 }
 
-// Event implements outbox.Reading. Where only the id is known, every tenant is asked.
+// Event implements outbox.Reading.
 func (s *Store) Event(ctx context.Context, tenant outbox.TenantRef, id outbox.EventID) (outbox.EventView, error) {
+	list, err := s.eventsOf(ctx, tenant, id)
+	switch {
+	case err != nil:
+		return outbox.EventView{}, err
+	case len(list) == 0:
+		return outbox.EventView{}, outbox.ErrNotFound
+	case len(list) > 1:
+		return outbox.EventView{}, outbox.ErrAmbiguous
+	}
+	return list[0], nil
+}
+
+// EventsByID implements outbox.Reading.
+func (s *Store) EventsByID(ctx context.Context, id outbox.EventID) ([]outbox.EventView, error) {
+	return s.eventsOf(ctx, outbox.TenantRef{}, id)
+}
+
+// eventsOf finds the events that have an id, one of a tenant. Where only the id is known, every
+// tenant is asked.
+func (s *Store) eventsOf(ctx context.Context, tenant outbox.TenantRef, id outbox.EventID) ([]outbox.EventView, error) {
 	var list []outbox.EventView
 	keys := []eventKey{{tenant, id}}
 	look := people
@@ -134,17 +156,14 @@ func (s *Store) Event(ctx context.Context, tenant outbox.TenantRef, id outbox.Ev
 			return nil
 		},
 		func(b *pgx.Batch) error {
+			list = nil
 			queueEventViews(b, keys, &list)
 			return nil
 		},
 	)
-	if err != nil {
-		return outbox.EventView{}, err
-	}
-	if len(list) == 0 {
-		return outbox.EventView{}, outbox.ErrNotFound
-	}
-	return list[0], nil
+	// While a day is being retired an event can stand in both places.
+	list = slices.CompactFunc(list, func(a, b outbox.EventView) bool { return a.Tenant == b.Tenant })
+	return list, err
 }
 
 // queueTenantsOf finds the tenants that have an event with this id; one, as a rule.
@@ -177,7 +196,7 @@ func (s *Store) Payload(ctx context.Context, tenant outbox.TenantRef, id outbox.
 	if err != nil {
 		return nil, err
 	}
-	if outbox.Erased(v.PayloadBytes, v.SHA256) {
+	if v.PayloadErased {
 		return nil, outbox.ErrPayloadGone
 	}
 	var payload []byte
@@ -301,7 +320,7 @@ func queueEvents(b *pgx.Batch, q outbox.EventQuery, page outbox.Page, m *merge[o
 			FROM (SELECT * FROM r ORDER BY r.id `+order+` OFFSET 0) AS r -- in order first: the conditions end with the page
 			WHERE `+all(conditions)+`
 			ORDER BY r.id `+order+`
-			LIMIT `+limit+`
+			FETCH FIRST (`+limit+`) ROWS WITH TIES -- a page never ends between two tenants' events of one id
 		) AS found
 		UNION ALL
 		SELECT shard, tenant, (array_agg(id ORDER BY id `+opposite(page)+`))[1], true

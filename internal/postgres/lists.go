@@ -276,9 +276,14 @@ func (m *merge[I]) cut() []mergeRow[I] {
 		m.next = slices.MinFunc(m.stops, m.before)
 		m.rows = slices.DeleteFunc(m.rows, func(r mergeRow[I]) bool { return m.before(r.id, m.next) > 0 })
 	}
-	if len(m.rows) > m.page.Limit {
-		m.rows = m.rows[:m.page.Limit]
-		m.next = m.rows[m.page.Limit-1].id
+	// Where a page ends is told by an id, which several tenants' events may have: they stay together.
+	end := min(m.page.Limit, len(m.rows))
+	for 0 < end && end < len(m.rows) && m.rows[end].id == m.rows[end-1].id {
+		end++
+	}
+	if end < len(m.rows) {
+		m.rows = m.rows[:end]
+		m.next = m.rows[end-1].id
 	}
 	return m.rows
 }

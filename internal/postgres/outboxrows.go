@@ -120,11 +120,11 @@ func (s *Store) ReadEvents(ctx context.Context, rows []outbox.OutboxRow, maxPayl
 // eventOfW finds the event of a row w of (shard, tenant, id), wherever it is kept. $5 and $6 are
 // the range of ids asked for.
 const eventOfW = `
-	SELECT e.type, e.ordering_key, e.metadata, e.sha256, e.created_at, e.payload
+	SELECT e.type, e.ordering_key, e.metadata, e.sha256, e.created_at, e.payload, e.erased_bytes
 	FROM waybill.event AS e
 	WHERE e.shard = w.shard AND e.tenant = w.tenant AND e.id = w.id AND e.id BETWEEN $5 AND $6
 	UNION ALL
-	SELECT k.type, k.ordering_key, k.metadata, k.sha256, k.created_at, k.payload
+	SELECT k.type, k.ordering_key, k.metadata, k.sha256, k.created_at, k.payload, k.erased_bytes
 	FROM waybill.event_kept AS k
 	WHERE k.shard = w.shard AND k.tenant = w.tenant AND k.id = w.id`
 

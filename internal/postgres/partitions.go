@@ -226,10 +226,21 @@ func detach(ctx context.Context, conn *pgx.Conn, p *partition) error {
 
 // keepEvents copies the events of a day that are still needed.
 func keepEvents(ctx context.Context, conn *pgx.Conn, p partition) error {
+	// A day that was taken out before an upgrade has not got the columns that came with it.
+	var erasedBytes string
+	if err := conn.QueryRow(ctx, `
+		SELECT coalesce((
+			SELECT 'e.' || attname
+			FROM pg_attribute
+			WHERE attrelid = $1::regclass AND attname = 'erased_bytes' AND NOT attisdropped
+		), 'NULL::integer')`,
+		p.quoted()).Scan(&erasedBytes); err != nil {
+		return asWriteError(conn, err)
+	}
 	_, err := conn.Exec(ctx, `
 		INSERT INTO waybill.event_kept
-			(shard, tenant, id, type, ordering_key, metadata, payload, sha256, created_at)
-		SELECT e.shard, e.tenant, e.id, e.type, e.ordering_key, e.metadata, e.payload, e.sha256, e.created_at
+			(shard, tenant, id, type, ordering_key, metadata, payload, sha256, created_at, erased_bytes)
+		SELECT e.shard, e.tenant, e.id, e.type, e.ordering_key, e.metadata, e.payload, e.sha256, e.created_at, `+erasedBytes+`
 		FROM `+p.quoted()+` AS e
 		JOIN (
 			SELECT d.shard, d.tenant, d.event

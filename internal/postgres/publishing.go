@@ -35,14 +35,29 @@ func (s *Store) InsertEvents(ctx context.Context, batch []outbox.NewEvent) ([]ou
 		return nil, nil, err
 	}
 	for i := range batch {
-		pos, now := stored[batch[i].ID]
+		pos, now := stored[storedAs(&batch[i])]
 		accepted[i].Pos, accepted[i].Duplicate = pos, !now // an earlier run of this batch stored it
 	}
 	return accepted, nil, nil
 }
 
-// positions are the outbox positions of events that a statement really inserted.
-type positions map[outbox.EventID]int64
+// positions are the outbox positions of events that a statement really inserted. Tenants may choose
+// the same id, so one batch may hold it twice.
+type positions map[eventKey]int64
+
+// storedAs is what an event is known by in the tables.
+func storedAs(e *outbox.NewEvent) eventKey { return eventKey{e.Tenant, e.ID} }
+
+// collect reads rows of (shard, tenant, id, pos).
+func (p positions) collect(rows pgx.Rows) error {
+	var key eventKey
+	var pos int64
+	_, err := pgx.ForEachRow(rows, []any{intoShard(&key.tenant.Shard), &key.tenant.ID, intoID(&key.id), &pos}, func() error {
+		p[key] = pos
+		return nil
+	})
+	return err
+}
 
 // The outbox row is made from the event row that was inserted, so running the statement again
 // makes neither, even if the first outbox row has been routed and deleted meanwhile.
@@ -60,7 +75,7 @@ const insertEvents = `
 	INSERT INTO waybill.outbox (shard, kind, tenant, event)
 	SELECT shard, 0, tenant, id
 	FROM stored
-	RETURNING event, pos`
+	RETURNING shard, tenant, event, pos`
 
 func (p *positions) queue(b *pgx.Batch, members []*outbox.NewEvent) {
 	*p = make(positions, len(members))
@@ -74,15 +89,7 @@ func (p *positions) queue(b *pgx.Batch, members []*outbox.NewEvent) {
 		column(members, func(e **outbox.NewEvent) []byte { return notNil((*e).Payload) }),
 		column(members, func(e **outbox.NewEvent) []byte { return (*e).SHA256[:] }),
 		column(members, func(e **outbox.NewEvent) time.Time { return (*e).CreatedAt }),
-	).Query(func(rows pgx.Rows) error {
-		var id outbox.EventID
-		var pos int64
-		_, err := pgx.ForEachRow(rows, []any{intoID(&id), &pos}, func() error {
-			(*p)[id] = pos
-			return nil
-		})
-		return err
-	})
+	).Query(p.collect)
 }
 
 func notNil(b []byte) []byte {
@@ -337,7 +344,7 @@ func (k *keyedBatch) queueEvents(b *pgx.Batch) {
 func (k *keyedBatch) meetEvents() {
 	for _, i := range k.open {
 		e := &k.batch[i]
-		if pos, ok := k.stored[e.ID]; ok {
+		if pos, ok := k.stored[storedAs(e)]; ok {
 			k.accepted[i].Pos = pos
 			continue
 		}

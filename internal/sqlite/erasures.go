@@ -94,7 +94,7 @@ func (j *jobStep) erase(asked *outbox.Job) error {
 		}
 		if _, err := j.w.exec(`
 			UPDATE waybill_event
-			SET payload = X''
+			SET `+takeBytes+`
 			WHERE shard = ? AND tenant = ? AND id = ?`,
 			int64(job.Tenant.Shard), int64(job.Tenant.ID), c.id[:]); err != nil {
 			return err

@@ -14,17 +14,78 @@ import (
 // Event returns one event.
 func (s *Store) Event(ctx context.Context, tenant outbox.TenantRef, id outbox.EventID) (v outbox.EventView, err error) {
 	err = s.read(ctx, func(r *session) error {
+		if tenant, err = ownerOf(r, tenant, id); err != nil {
+			return err
+		}
 		v, err = eventView(r, tenant, id, unrouted{})
 		return err
 	})
 	return v, err
 }
 
+// EventsByID returns the events of all tenants that have an id.
+func (s *Store) EventsByID(ctx context.Context, id outbox.EventID) (list []outbox.EventView, err error) {
+	err = s.read(ctx, func(r *session) error {
+		owners, err := ownersOf(r, id)
+		if err != nil {
+			return err
+		}
+		waiting := unrouted{}
+		for _, tenant := range owners {
+			v, err := eventView(r, tenant, id, waiting)
+			if err != nil {
+				return err
+			}
+			list = append(list, v)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// ownersOf finds the tenants that have an event with this id; one, as a rule.
+func ownersOf(r *session, id outbox.EventID) (owners []outbox.TenantRef, err error) {
+	err = r.each(`
+		SELECT shard, tenant
+		FROM waybill_event
+		WHERE id = ?
+		ORDER BY tenant`,
+		[]any{id[:]},
+		func(scan scan) error {
+			var owner outbox.TenantRef
+			err := scan(&owner.Shard, &owner.ID)
+			owners = append(owners, owner)
+			return err
+		})
+	return owners, err
+}
+
+// ownerOf is the tenant itself, or where none is named the one that has an event with this id.
+func ownerOf(r *session, tenant outbox.TenantRef, id outbox.EventID) (outbox.TenantRef, error) {
+	if tenant.ID != 0 {
+		return tenant, nil
+	}
+	owners, err := ownersOf(r, id)
+	switch {
+	case err != nil:
+		return tenant, err
+	case len(owners) > 1:
+		return tenant, outbox.ErrAmbiguous
+	case len(owners) == 1:
+		return owners[0], nil
+	}
+	return tenant, nil
+}
+
 // Payload returns the event's bytes.
 func (s *Store) Payload(ctx context.Context, tenant outbox.TenantRef, id outbox.EventID) (payload []byte, err error) {
 	err = s.read(ctx, func(r *session) error {
 		var gone bool
-		err := r.get(`
+		tenant, err := ownerOf(r, tenant, id)
+		if err != nil {
+			return err
+		}
+		err = r.get(`
 			SELECT v.payload, `+erased+`
 			FROM waybill_event v
 			WHERE v.id = ? AND (v.tenant = ? OR ? = 0)`,
@@ -58,12 +119,12 @@ func (s *Store) Payload(ctx context.Context, tenant outbox.TenantRef, id outbox.
 func eventView(r *session, tenant outbox.TenantRef, id outbox.EventID, waiting unrouted) (v outbox.EventView, err error) {
 	var key sql.NullString
 	err = r.get(`
-		SELECT `+eventColumns+`, length(v.payload), t.key
+		SELECT `+eventColumns+`, coalesce(v.erased_bytes, length(v.payload)), `+erased+`, t.key
 		FROM waybill_event v
 		LEFT JOIN waybill_tenant t ON t.id = v.tenant
 		WHERE v.id = ? AND (v.tenant = ? OR ? = 0)`,
 		[]any{id[:], int64(tenant.ID), int64(tenant.ID)},
-		append(eventTo(&v.Event), &v.PayloadBytes, &key)...)
+		append(eventTo(&v.Event), &v.PayloadBytes, &v.PayloadErased, &key)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = outbox.ErrNotFound
 	}
@@ -90,7 +151,7 @@ func eventState(r *session, tenant outbox.TenantRef, id outbox.EventID, waiting 
 		return "", err
 	}
 	if !pending {
-		if pending, err = waiting.has(r, tenant.Shard, id, !dead && !cancelled && !delivered); err != nil {
+		if pending, err = waiting.has(r, tenant, id, !dead && !cancelled && !delivered); err != nil {
 			return "", err
 		}
 	}
@@ -108,30 +169,36 @@ func eventState(r *session, tenant outbox.TenantRef, id outbox.EventID, waiting 
 }
 
 // unrouted holds the events that wait in the outbox, of the shards that were looked at.
-type unrouted map[outbox.Shard]map[outbox.EventID]bool
+type unrouted map[outbox.Shard]map[unroutedEvent]bool
+
+type unroutedEvent struct {
+	tenant outbox.TenantID
+	id     outbox.EventID
+}
 
 // has reports whether the event waits. The outbox has no index by event, which every publish
 // would pay for; behind a backlog longer than a list may read, the answer is a guess.
-func (u unrouted) has(r *session, shard outbox.Shard, id outbox.EventID, guess bool) (bool, error) {
+func (u unrouted) has(r *session, tenant outbox.TenantRef, id outbox.EventID, guess bool) (bool, error) {
+	shard := tenant.Shard
 	if u[shard] == nil {
-		u[shard] = map[outbox.EventID]bool{}
+		u[shard] = map[unroutedEvent]bool{}
 		if err := r.each(`
-			SELECT event
+			SELECT tenant, event
 			FROM waybill_outbox
 			WHERE shard = ? AND kind = 0
 			ORDER BY pos
 			LIMIT ?`,
 			[]any{int64(shard), outbox.MaxListScan},
 			func(scan scan) error {
-				var event outbox.EventID
-				err := scan(idTo{(*[16]byte)(&event)})
-				u[shard][event] = true
+				var waiting unroutedEvent
+				err := scan(&waiting.tenant, idTo{(*[16]byte)(&waiting.id)})
+				u[shard][waiting] = true
 				return err
 			}); err != nil {
 			return false, err
 		}
 	}
-	return u[shard][id] || guess && len(u[shard]) == outbox.MaxListScan, nil
+	return u[shard][unroutedEvent{tenant.ID, id}] || guess && len(u[shard]) == outbox.MaxListScan, nil
 }
 
 // Events lists events.
@@ -166,15 +233,17 @@ type eventList struct {
 }
 
 // visit takes the next event of the list's order; errStop when the page is full.
-func (l *eventList) visit(id outbox.EventID) error {
-	// At least one is visited, or a list could stand still.
-	if len(l.rows) == l.page.Limit || l.read >= outbox.MaxListScan && !l.last.IsZero() {
+func (l *eventList) visit(tenant outbox.TenantRef, id outbox.EventID) error {
+	// At least one is visited, or a list could stand still. Where a page ends is told by an id, which
+	// several tenants' events may have: they stay together.
+	full := len(l.rows) >= l.page.Limit || l.read >= outbox.MaxListScan && !l.last.IsZero()
+	if full && id != l.last {
 		l.more = true
 		return errStop
 	}
 	l.read++
 	l.last = id
-	v, err := eventView(l.session, l.q.Tenant, id, l.waiting)
+	v, err := eventView(l.session, tenant, id, l.waiting)
 	switch {
 	case errors.Is(err, outbox.ErrNotFound): // only its deliveries are still kept
 		return nil
@@ -220,15 +289,16 @@ func (l *eventList) walkAll(ctx context.Context) error {
 	}
 	where, args := f.sql()
 	return l.session.eachOnce(ctx, `
-		SELECT id, type
+		SELECT id, shard, tenant, type
 		FROM waybill_event
 		WHERE `+where+`
 		ORDER BY id `+direction(l.page),
 		args,
 		func(scan scan) error {
 			var id outbox.EventID
+			var tenant outbox.TenantRef
 			var eventType string
-			if err := scan(idTo{(*[16]byte)(&id)}, &eventType); err != nil {
+			if err := scan(idTo{(*[16]byte)(&id)}, &tenant.Shard, &tenant.ID, &eventType); err != nil {
 				return err
 			}
 			if len(l.q.EventTypes) > 0 && !slices.Contains(l.q.EventTypes, eventType) && l.read < outbox.MaxListScan {
@@ -236,7 +306,7 @@ func (l *eventList) walkAll(ctx context.Context) error {
 				l.last = id
 				return nil
 			}
-			return l.visit(id)
+			return l.visit(tenant, id)
 		})
 }
 
@@ -344,26 +414,30 @@ func (l *eventList) walkMoment(moment time.Time) error {
 		andIf(l.q.Tenant.ID != 0, "shard = ? AND tenant = ?", int64(l.q.Tenant.Shard), int64(l.q.Tenant.ID)).
 		and("id >= ? AND id <= ?", low[:], high[:]).
 		sql()
-	var ids []outbox.EventID
+	type row struct {
+		tenant outbox.TenantRef
+		id     outbox.EventID
+	}
+	var found []row
 	if err := l.session.each(`
-		SELECT id
+		SELECT id, shard, tenant
 		FROM waybill_event
 		WHERE `+where+`
 		ORDER BY id `+direction(l.page),
 		args,
 		func(scan scan) error {
-			var id outbox.EventID
-			err := scan(idTo{(*[16]byte)(&id)})
-			ids = append(ids, id)
+			var one row
+			err := scan(idTo{(*[16]byte)(&one.id)}, &one.tenant.Shard, &one.tenant.ID)
+			found = append(found, one)
 			return err
 		}); err != nil {
 		return err
 	}
-	for _, id := range ids {
-		if !l.behind(id) {
+	for _, one := range found {
+		if !l.behind(one.id) {
 			continue
 		}
-		if err := l.visit(id); err != nil {
+		if err := l.visit(one.tenant, one.id); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ var events = topic{"reading events", []promise{
 	{"lists filter by state", filterEventStates},
 	{"a position that is no event leads on", eventCursorGone},
 	{"a foreign or unknown event is not found", foreignEvent},
+	{"events of several tenants under one id hide and touch nothing of each other", namesakes},
 }}
 
 // listEvents walks a list to its end.
