@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -90,6 +92,9 @@ type Config struct {
 	// BootstrapKey is an operator key that is valid besides those in Keys; "": none.
 	BootstrapKey string
 	Keys         Keys // nil: no stored keys
+	// FingerprintKey makes the fingerprints that tell secrets apart; nil: a random one, so that
+	// they hold for this process.
+	FingerprintKey []byte
 
 	Retry      outbox.RetryPolicy // the instance's defaults; zero fields: outbox.DefaultRetry
 	MaxPayload int                // bytes; 0: 256 KiB
@@ -147,6 +152,10 @@ func (cfg Config) withDefaults() Config {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Retry = cfg.Retry.Over(outbox.DefaultRetry)
+	if cfg.FingerprintKey == nil {
+		cfg.FingerprintKey = make([]byte, sha256.Size)
+		rand.Read(cfg.FingerprintKey)
+	}
 	if cfg.MaxPayload == 0 {
 		cfg.MaxPayload = 256 << 10
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"crypto/sha256"
+	"errors"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -17,7 +18,7 @@ type testEvent struct {
 
 const testType = "waybill.test"
 
-// testPayload is sent where the request has none.
+// testPayload is sent where neither the request nor the catalogue has one.
 const testPayload = `{"type":"waybill.test","data":{"note":"This is a test. Nothing happened."}}`
 
 var testFields = []field[testEvent]{
@@ -33,7 +34,7 @@ var testFields = []field[testEvent]{
 		reset: func(e *testEvent) { e.eventType = testType },
 	},
 	{
-		name: "payload", about: "Any JSON value; its bytes are delivered as they stand.", schema: &huma.Schema{},
+		name: "payload", about: "Any JSON value; its bytes are delivered as they stand. By default the example of its type in the catalogue, or a sentence that says it is a test. It is held to the schema of its type.", schema: &huma.Schema{},
 		// null is a payload like any other.
 		set:   func(e *testEvent, v value) { e.payload = v.raw },
 		reset: func(e *testEvent) { e.payload = []byte("null") },
@@ -42,8 +43,9 @@ var testFields = []field[testEvent]{
 
 // tested is the answer to a test.
 type tested struct {
-	EventID    string `json:"event_id"`
-	DeliveryID string `json:"delivery_id"`
+	EventID    string    `json:"event_id"`
+	DeliveryID string    `json:"delivery_id"`
+	Warnings   []warning `json:"warnings,omitempty" doc:"Where the payload does not follow its type's schema"`
 }
 
 // testEndpoint sends the endpoint an event that nobody else gets. It is stored and sent like all
@@ -53,13 +55,18 @@ func (a *API) testEndpoint(q *request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	test := testEvent{eventType: testType, payload: []byte(testPayload)}
+	test := testEvent{eventType: testType}
 	if len(q.body) > 0 {
 		raw, err := q.object()
 		if err != nil {
 			return nil, err
 		}
 		if err := fillBody(q, raw, testFields, &test); err != nil {
+			return nil, err
+		}
+	}
+	if test.payload == nil {
+		if test.payload, err = a.sample(q, test.eventType); err != nil {
 			return nil, err
 		}
 	}
@@ -84,11 +91,32 @@ func (a *API) testEndpoint(q *request) (*answer, error) {
 		Metadata: map[string]string{outbox.TestMark: e.ID.String()},
 		Payload:  test.payload, SHA256: sha256.Sum256(test.payload),
 	}
+	// A receiver that is tried with what no real event looks like learns nothing from it.
+	warnings, refused, err := a.follow(q, &outbox.NewEvent{Event: event}, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(refused) > 0:
+		return nil, failItems(refused)
+	}
 	if err := q.store.InsertTest(q.Context(), event, e.ID); err != nil {
 		return nil, err
 	}
 	a.cfg.Wake(q.tenant.Shard)
-	return accepted(tested{EventID: event.ID.String(), DeliveryID: outbox.NewDeliveryID(event.ID, e.ID).String()})
+	return accepted(tested{EventID: event.ID.String(), DeliveryID: outbox.NewDeliveryID(event.ID, e.ID).String(), Warnings: warnings})
+}
+
+// sample is the payload of a test that brings none: the example of its type, where there is one.
+func (a *API) sample(q *request, eventType string) ([]byte, error) {
+	known, err := a.cfg.Store.EventType(q.Context(), eventType)
+	switch {
+	case errors.Is(err, outbox.ErrNotFound):
+	case err != nil:
+		return nil, err
+	case known.Example != nil:
+		return known.Example, nil
+	}
+	return []byte(testPayload), nil
 }
 
 func testRoutes() []*route {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -50,7 +51,7 @@ type createdEndpointView struct {
 }
 
 type secretView struct {
-	Fingerprint string  `json:"fingerprint" doc:"The first 8 hex digits of the SHA-256 of the secret as it is written; it tells secrets apart and nothing else"`
+	Fingerprint string  `json:"fingerprint" doc:"8 hex digits that tell secrets apart and nothing else: without the instance's encryption key no guess can be held against them. They change with that key"`
 	Scheme      string  `json:"scheme"`
 	Value       *string `json:"value,omitempty" doc:"Only in the answer that creates the endpoint"`
 	PublicKey   *string `json:"public_key,omitempty" doc:"Of a key pair"`
@@ -111,7 +112,7 @@ func (a *API) viewEndpoint(e *outbox.Endpoint, t *outbox.Tenant, health healthVi
 	}
 	for i := range e.Secrets {
 		s := &e.Secrets[i]
-		view.Secrets = append(view.Secrets, secretView{Fingerprint: fingerprint(*s), Scheme: schemeOf(s), PublicKey: publicKeyOf(s), CreatedAt: stamp(s.CreatedAt), ExpiresAt: stampOf(s.ExpiresAt)})
+		view.Secrets = append(view.Secrets, secretView{Fingerprint: a.fingerprint(s), Scheme: schemeOf(s), PublicKey: publicKeyOf(s), CreatedAt: stamp(s.CreatedAt), ExpiresAt: stampOf(s.ExpiresAt)})
 	}
 	if e.Filter != "" {
 		view.Filter = json.RawMessage(e.Filter)
@@ -131,9 +132,11 @@ func (a *API) viewEndpoint(e *outbox.Endpoint, t *outbox.Tenant, health healthVi
 	return view
 }
 
-// fingerprint tells a secret from others. Eight hex digits of a digest of 192 random bits or more
-// help nobody to find it.
-func fingerprint(s outbox.Secret) string {
-	digest := sha256.Sum256([]byte(s.Value))
-	return hex.EncodeToString(digest[:4])
+// fingerprint tells a secret from others. It is keyed: secrets that people brought along from
+// elsewhere may be words, and a plain digest of one would tell a guess from a miss to whoever reads
+// a list.
+func (a *API) fingerprint(s *outbox.Secret) string {
+	mac := hmac.New(sha256.New, a.cfg.FingerprintKey)
+	mac.Write([]byte(s.Value))
+	return hex.EncodeToString(mac.Sum(nil)[:4])
 }

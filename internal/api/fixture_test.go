@@ -82,7 +82,7 @@ type testPreviewer struct{ sender *attempt.Sender }
 
 func (p testPreviewer) Preview(e *outbox.Endpoint, t *outbox.Tenant, book signing.Book, event *outbox.Event) (attempt.Preview, error) {
 	target := p.sender.Prepare(attempt.Of(e, t, e.Retry, book))
-	return p.sender.Preview(attempt.Request{Target: target, Event: event.ID, EventType: event.Type, N: 1, Sequence: 1, Payload: event.Payload})
+	return p.sender.Preview(attempt.Request{Target: target, Event: event.ID, EventType: event.Type, N: 1, Sequence: 1, Payload: event.Payload, Metadata: event.Metadata})
 }
 
 // newFixture is the API over SQLite.

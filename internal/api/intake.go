@@ -300,18 +300,7 @@ func (in *intake) metadata(it *item, raw []byte) {
 		return
 	}
 	var found []Item
-	v := value{raw: raw, path: "metadata", items: &found}
-	texts, ok := v.textMap(nil, outbox.MaxMetadataEntries, maxMetadata)
-	size := 0
-	for name, text := range texts {
-		size += len(name) + len(text)
-		if strings.HasPrefix(name, outbox.HeaderMetadata) {
-			v.at("metadata."+name, nil).invalid("names that begin with %s are for what arrives at sources", outbox.HeaderMetadata)
-		}
-	}
-	if ok && size > maxMetadataBytes {
-		v.invalid("at most %d bytes in total", maxMetadataBytes)
-	}
+	texts := eventMetadata(value{raw: raw, path: "metadata", items: &found})
 	for _, one := range found {
 		one.Index = in.index
 		in.items = append(in.items, one)
@@ -319,6 +308,22 @@ func (in *intake) metadata(it *item, raw []byte) {
 	if len(texts) > 0 {
 		it.Metadata = texts
 	}
+}
+
+// eventMetadata reads the metadata of an event.
+func eventMetadata(v value) map[string]string {
+	texts, ok := v.textMap(nil, outbox.MaxMetadataEntries, maxMetadata)
+	size := 0
+	for name, text := range texts {
+		size += len(name) + len(text)
+		if strings.HasPrefix(name, outbox.HeaderMetadata) {
+			v.at(join(v.path, name), nil).invalid("names that begin with %s are for what arrives at sources", outbox.HeaderMetadata)
+		}
+	}
+	if ok && size > maxMetadataBytes {
+		v.invalid("at most %d bytes in total", maxMetadataBytes)
+	}
+	return texts
 }
 
 func (in *intake) unknown(s *rawjson.Scanner, name string) error {

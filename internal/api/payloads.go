@@ -69,6 +69,7 @@ func (a *API) fetchThin(q *request) (*answer, error) {
 type previewRequest struct {
 	eventType string
 	payload   []byte
+	metadata  map[string]string
 }
 
 var previewFields = []field[previewRequest]{
@@ -87,6 +88,11 @@ var previewFields = []field[previewRequest]{
 		name: "payload", about: "Any JSON value; its bytes as they stand.", required: true, schema: &huma.Schema{},
 		set:   func(p *previewRequest, v value) { p.payload = v.raw },
 		reset: func(p *previewRequest) { p.payload = []byte("null") },
+	},
+	{
+		name: "metadata", about: "The event's, for schemes that sign or send some of it.", schema: textMapSchema(outbox.MaxMetadataEntries),
+		set:   func(p *previewRequest, v value) { p.metadata = eventMetadata(v) },
+		reset: func(p *previewRequest) { p.metadata = nil },
 	},
 }
 
@@ -137,6 +143,7 @@ func (a *API) preview(q *request) (*answer, error) {
 		Type:      asked.eventType,
 		Payload:   asked.payload,
 		SHA256:    sha256.Sum256(asked.payload),
+		Metadata:  asked.metadata,
 		CreatedAt: q.now,
 	}
 	p, err := a.cfg.Previewer.Preview(&e, &q.tenant, book, &event)

@@ -262,6 +262,16 @@ func sourceFault(err error) error {
 	return err
 }
 
+// judgeAddedSecret is judgeSource for a source whose first secret stands in the request by itself,
+// in no list.
+func judgeAddedSecret(src *outbox.Source) error {
+	_, err := inbound.Check(src)
+	if fault, is := errors.AsType[*inbound.SecretError](err); is && fault.Index == 0 {
+		return failField("secret", CodeInvalidSecret, "%s", fault.Detail)
+	}
+	return sourceFault(err)
+}
+
 func (a *API) forgetSource(name string) {
 	if a.cfg.Inbound != nil {
 		a.cfg.Inbound.Forget(name)
@@ -339,7 +349,7 @@ func (a *API) postSourceSecret(q *request) (*answer, error) {
 			return failField("secret", CodeSecretLimit, "the source has %d secrets; end one first", maxSourceSecrets)
 		}
 		s.Secrets = append([]outbox.SourceSecret{one}, s.Secrets...)
-		return judgeSource(s)
+		return judgeAddedSecret(s)
 	})
 	if err != nil {
 		return nil, err

@@ -171,6 +171,14 @@ func TestSources_refusals(t *testing.T) {
 			t.Errorf("%s: the answer shows a secret", test.body)
 		}
 	}
+	// A secret that is added stands by itself in the request, so it is named by its field.
+	f.call("PUT", "/v1/sources/s", `{"provider":"svix","tenant":"acme"}`).want(201)
+	for _, secret := range []string{``, `short`, ` whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ=\n`} {
+		if p := f.call("POST", "/v1/sources/s/secrets", `{"secret":"`+secret+`"}`).wantProblem(422, CodeInvalidSecret); p.Errors[0].Path != "secret" {
+			t.Errorf("%q: complains of %s", secret, p.Errors[0].Path)
+		}
+	}
+	f.call("DELETE", "/v1/sources/s", nil).want(204)
 	f.call("PUT", "/v1/sources/s", `{"provider":"stripe","tenant":"nobody"}`).wantProblem(404, CodeUnknownTenant)
 	f.call("PUT", "/v1/sources/.hidden", `{"provider":"stripe","tenant":"acme"}`).want(422)
 	f.call("GET", "/v1/sources/s", nil).wantProblem(404, CodeNotFound)

@@ -188,6 +188,62 @@ func TestSignatureScheme_kinds(t *testing.T) {
 	f.call("GET", "/v1/signature-schemes/mine", nil).wantProblem(404, CodeNotFound)
 }
 
+// A secret brought along from elsewhere may be a word. What a list shows of it must not tell a guess
+// from a miss, and must still tell secrets apart.
+func TestEndpoint_fingerprintsOfSecretsAreKeyed(t *testing.T) {
+	shown := func(key []byte) (first, second, first2 string) {
+		f := newFixture(t, func(c *Config) { c.FingerprintKey = key })
+		f.tenant("acme")
+		of := func(secret string) string {
+			a := f.call("POST", acmeEndpoints, `{"url":"https://hooks.example.com/","signing":{"schemes":["github"]},"secrets":[{"scheme":"github","value":"`+secret+`"}]}`).want(201)
+			return f.call("GET", acmeEndpoints+"/"+a.text("id"), nil).want(200).text("secrets", 0, "fingerprint")
+		}
+		return of("hunter2"), of("swordfish"), of("hunter2")
+	}
+	first, second, again := shown([]byte("a key"))
+	mac := hmac.New(sha256.New, []byte("a key"))
+	mac.Write([]byte("hunter2"))
+	if want := hex.EncodeToString(mac.Sum(nil))[:8]; first != want || again != want || second == first {
+		t.Errorf("%s, %s, %s; want %s for the first and the last", first, second, again, want)
+	}
+	plain := sha256.Sum256([]byte("hunter2"))
+	other, _, _ := shown(nil)
+	if other == first || other == hex.EncodeToString(plain[:4]) {
+		t.Errorf("without a key it is %s", other)
+	}
+}
+
+// Of a scheme that signs or sends some of an event's metadata, a preview is the request only with it.
+func TestPreview_takesTheEventsMetadata(t *testing.T) {
+	f := newFixture(t)
+	f.tenant("acme")
+	f.call("PUT", "/v1/signature-schemes/shop", `{"algorithm":"hmac-sha256","secret_encoding":"utf8","signed_content":"{metadata.shop}|{metadata.region}|{body}","encoding":"hex","headers":{"X-Shop":"{metadata.shop}","X-Sign":"{signature}"}}`).want(201)
+	at := acmeEndpoints + "/" + f.endpoint("acme", `"metadata":{"region":"eu","shop":"of the endpoint"},"signing":{"schemes":["shop"]},"secrets":[{"scheme":"shop","value":"s3cret"}]`)
+	sign := func(content string) string {
+		mac := hmac.New(sha256.New, []byte("s3cret"))
+		mac.Write([]byte(content))
+		return hex.EncodeToString(mac.Sum(nil))
+	}
+	p := f.call("POST", at+"/preview", `{"type":"a.b","payload":{"n":1.0},"metadata":{"shop":"north"}}`).want(200)
+	if p.text("headers", "x-shop") != "north" || p.text("headers", "x-sign") != sign(`north|eu|{"n":1.0}`) {
+		t.Errorf("%s", p.body)
+	}
+	for _, none := range []string{`null`, `{}`} {
+		p := f.call("POST", at+"/preview", `{"type":"a.b","payload":1,"metadata":`+none+`}`).want(200)
+		if p.text("headers", "x-shop") != "of the endpoint" || p.text("headers", "x-sign") != sign(`of the endpoint|eu|1`) {
+			t.Errorf("%s: %s", none, p.body)
+		}
+	}
+	bad := f.call("POST", at+"/preview", `{"type":"a.b","payload":1,"metadata":{"shop":1,"header:X-A":"b"}}`).wantProblem(422, CodeInvalidField)
+	var paths []string
+	for _, item := range bad.Errors {
+		paths = append(paths, item.Path)
+	}
+	if len(paths) == 0 || paths[0] != "metadata.shop" {
+		t.Errorf("complains of %v", paths)
+	}
+}
+
 func TestPreview_saysWhyThereIsNone(t *testing.T) {
 	f := newFixture(t)
 	f.tenant("acme")
@@ -242,7 +298,7 @@ func TestPayload_erase(t *testing.T) {
 		f.call("DELETE", at+"/payload", nil).want(204)
 		f.call("DELETE", at+"/payload", nil).want(204)
 		shown := f.call("GET", at, nil).want(200)
-		if shown.text("payload_state") != "erased" || shown.text("state") != "failed" || shown.get("payload_bytes") != 0.0 {
+		if shown.text("payload_state") != "erased" || shown.text("state") != "failed" || shown.get("payload_bytes") != float64(len("{}")) {
 			t.Errorf("%s", shown.body)
 		}
 		f.call("GET", at+"/payload", nil).wantProblem(410, CodePayloadGone)
@@ -335,7 +391,7 @@ func TestEventType_schemaWarnsOrRefuses(t *testing.T) {
 		f.call("PUT", "/v1/event-types/order.paid", `{"schema":null,"archived":true}`).want(200)
 		f.later(2 * time.Second)
 		publish(`{}`).want(202)
-		for _, bad := range []string{`{"type":"nonsense"}`, `{"$ref":"https://hooks.example.com/schema.json"}`, `{"$ref":"file:///etc/passwd"}`, `5`} {
+		for _, bad := range []string{`{"type":"nonsense"}`, `{"$ref":"https://hooks.example.com/schema.json"}`, `{"$ref":"file:///etc/passwd"}`, `{"$ref":"#"}`, `5`} {
 			f.call("PUT", "/v1/event-types/order.paid", `{"schema":`+bad+`}`).wantProblem(422, CodeInvalidSchema)
 		}
 		f.call("PUT", "/v1/event-types/order..paid", `{}`).wantProblem(422, CodeInvalidField)

@@ -30,6 +30,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/publish"
 	"github.com/waybill-dev/waybill/internal/quarantine"
 	"github.com/waybill-dev/waybill/internal/session"
+	"github.com/waybill-dev/waybill/internal/thin"
 	"github.com/waybill-dev/waybill/internal/tracing"
 	"github.com/waybill-dev/waybill/internal/version"
 )
@@ -133,7 +134,12 @@ func (a *App) build(ctx context.Context) error {
 		Traces:       traces,
 		Log:          a.log,
 	})
-	links, err := a.thinLinks()
+	linkKeys, err := a.derived("thin deliveries")
+	if err != nil {
+		return err
+	}
+	links := thin.New(a.publicURL, linkKeys)
+	fingerprintKeys, err := a.derived("fingerprints of secrets")
 	if err != nil {
 		return err
 	}
@@ -184,6 +190,7 @@ func (a *App) build(ctx context.Context) error {
 		BootstrapKey: a.cfg.APIKey.Reveal(),
 		Keys:         access.NewKeys(store, &a.clock, a.log),
 
+		FingerprintKey:        fingerprintKeys[0],
 		MaxEndpointsPerTenant: a.cfg.MaxEndpointsPerTenant,
 		RateLimit:             float64(a.cfg.RateLimit),
 		TrustedProxies:        a.cfg.TrustedProxies,

@@ -9,14 +9,14 @@ import (
 	"github.com/waybill-dev/waybill/internal/thin"
 )
 
-// thinLinks makes the addresses in thin deliveries, signed with a key that every node of the
-// instance derives from the encryption key.
-func (a *App) thinLinks() (*thin.Links, error) {
+// derived are the keys for a purpose that every node of the instance derives from its encryption
+// keys: that of the current one, then those of older ones.
+func (a *App) derived(purpose string) ([][]byte, error) {
 	keys, err := a.cfg.Keyring()
 	if err != nil {
 		return nil, err
 	}
-	return thin.New(a.publicURL, keys.Derive("thin deliveries")), nil
+	return keys.Derive(purpose), nil
 }
 
 // previewer shows requests as the sender would send them, and where they would go.
@@ -34,7 +34,7 @@ func (p previewer) Preview(e *outbox.Endpoint, t *outbox.Tenant, book signing.Bo
 			event.CreatedAt.Add(cmp.Or(e.ThinTTL, outbox.DefaultThinTTL)))
 	}
 	target := p.sender.Prepare(attempt.Of(e, t, e.Retry.Over(t.Retry).Over(p.retry), book))
-	return p.sender.Preview(attempt.Request{Target: target, Event: event.ID, EventType: event.Type, N: 1, Sequence: 1, Payload: body})
+	return p.sender.Preview(attempt.Request{Target: target, Event: event.ID, EventType: event.Type, N: 1, Sequence: 1, Payload: body, Metadata: event.Metadata})
 }
 
 // Try connects to an endpoint's address and sends nothing.
