@@ -111,7 +111,7 @@ var codes = map[Code]spec{
 	CodeIdempotencyMismatch:   {http.StatusUnprocessableEntity, "Idempotency key was used", "The idempotency key belongs to another request. Nothing was done.", 0},
 	CodeBatchTooLarge:         {http.StatusUnprocessableEntity, "Batch too large", "A batch holds 1 to 1,000 events.", 0},
 	CodeEndpointLimit:         {http.StatusUnprocessableEntity, "Endpoint limit reached", "The tenant has as many endpoints as it may have.", 0},
-	CodeJobTooLarge:           {http.StatusUnprocessableEntity, "Too much for one job", "A replay or cancellation would have to look through more than 1,000,000 deliveries, or 200,000 missing ones. Narrow from and to, or name an endpoint. Nothing was stored.", 0},
+	CodeJobTooLarge:           {http.StatusUnprocessableEntity, "Too much for one job", "A replay or cancellation would have to look through more than 1,000,000 deliveries, or 200,000 missing ones. Narrow from and to, or name an endpoint. A dry run of an erasure is held to as many events. Nothing was stored.", 0},
 	CodeSecretLimit:           {http.StatusUnprocessableEntity, "Too many secrets", "The endpoint has as many live secrets as it may have. Wait until one expires, or rotate with overlap_seconds 0, which ends all others at once.", 0},
 	CodeSecretHeadersRequired: {http.StatusUnprocessableEntity, "Secret headers are needed again", "The URL has another origin, and secret headers follow the origin they were given for. Send them again in the same request, or drop_secret_headers: true.", 0},
 	CodeSchemeInUse:           {http.StatusConflict, "Signature scheme is in use", "An endpoint signs with it. Take it out of the endpoint's signing first.", 0},
