@@ -20,6 +20,7 @@ type engine struct {
 	logger   *slog.Logger
 	observer Observer
 	breaks   breaks
+	outage   outage // of the store
 }
 
 func (e *engine) source() string { return e.intake.src.Name }
@@ -32,9 +33,9 @@ func (e *engine) note(ctx context.Context, o Observation) {
 	}
 	level := slog.LevelDebug
 	switch o.Outcome {
-	case Degraded, ConfirmFailed, ReleaseFailed, LeaseLost, OtherBody, Overrun, DeadLettered:
+	case Degraded, ConfirmFailed, ReleaseFailed, LeaseLost, OtherBody, Overrun, DeadLettered, StoreLost:
 		level = slog.LevelWarn
-	case Failed:
+	case Failed, StoreBack:
 		level = slog.LevelInfo
 	}
 	if !e.logger.Enabled(ctx, level) {

@@ -98,7 +98,7 @@ func (in *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	o.Took = time.Since(start)
 	in.note(r.Context(), o)
-	a.Answer.Send(w)
+	in.intake.answer(w, a.Answer)
 }
 
 // accept writes the events down and says what to answer.
@@ -112,7 +112,7 @@ func (in *Inbox) accept(ctx context.Context, records []Record) (answer Reply, ou
 			return Reply{Status: in.intake.codes.OK}, Duplicate, "", nil
 		}
 	}
-	found, err := in.put(ctx, in.cfg.Store, records)
+	found, err := in.putFirst(ctx, records)
 	degraded := err != nil
 	if degraded && in.cfg.Fallback != nil {
 		found, err = in.put(ctx, in.cfg.Fallback, records)
@@ -146,6 +146,19 @@ func (in *Inbox) accept(ctx context.Context, records []Record) (answer Reply, ou
 	default:
 	}
 	return Reply{Status: in.intake.codes.OK}, outcome, reason, nil
+}
+
+// putFirst commits records in Store. While it is lost and there is a Fallback, not every request waits
+// for it.
+func (in *Inbox) putFirst(ctx context.Context, records []Record) ([]Found, error) {
+	if in.cfg.Fallback != nil {
+		if err := in.outage.ask(time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	found, err := in.put(ctx, in.cfg.Store, records)
+	in.storeAnswered(ctx, err)
+	return found, err
 }
 
 // put commits records; a provider that hangs up does not stop it half way.

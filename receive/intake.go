@@ -143,7 +143,7 @@ func (c Codes) withDefaults() Codes {
 // Read takes the request's body, at most MaxBody of it, verifies it, and finds the events in it. It
 // reads r to its end or closes the connection; it writes nothing.
 func (in *Intake) Read(w http.ResponseWriter, r *http.Request, now time.Time) Arrival {
-	if r.Method != http.MethodPost && r.Method != http.MethodPut {
+	if r.Method != http.MethodPost {
 		return in.greet(r)
 	}
 	body, refused := in.readBody(w, r)
@@ -175,6 +175,28 @@ func (in *Intake) Read(w http.ResponseWriter, r *http.Request, now time.Time) Ar
 		a.Answer, a.Outcome = Reply{Status: in.codes.OK}, Declined
 	}
 	return a
+}
+
+// Methods are those a request may come with, for the header Allow of a 405.
+func (in *Intake) Methods() []string {
+	methods := []string{http.MethodPost}
+	for _, h := range in.src.Provider.Handshakes {
+		if !slices.Contains(methods, h.Method) {
+			methods = append(methods, h.Method)
+			if h.Method == http.MethodGet {
+				methods = append(methods, http.MethodHead)
+			}
+		}
+	}
+	return methods
+}
+
+// answer sends what the provider is told without a store having been asked.
+func (in *Intake) answer(w http.ResponseWriter, r Reply) {
+	if r.Status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", strings.Join(in.Methods(), ", "))
+	}
+	r.Send(w)
 }
 
 // greet answers a request that can only be a handshake.

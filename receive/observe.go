@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Observer is told what happened: once per request, once per event in it, once per run. It must be
-// quick; it sees no payload.
+// Observer is told what happened: once per request, once per event in it, once per run, and when the
+// store fails. It must be quick; it sees no payload.
 type Observer func(ctx context.Context, o Observation)
 
 // Steps of an Observation.
@@ -14,6 +14,7 @@ const (
 	StepRequest = "request" // a request was answered
 	StepRun     = "run"     // a handler was run, or given up
 	StepSettle  = "settle"  // a run's outcome could not be written as it should
+	StepStore   = "store"   // the store did not answer a request (Failed), is lost, or is back
 )
 
 // Outcomes of an Observation.
@@ -35,6 +36,10 @@ const (
 	Declined      = "declined" // a topic not asked for
 	OtherBody     = "other_body"
 	Overrun       = "overrun" // the handler ignored its deadline
+	// StoreLost: the store did not answer three requests in a row. Until it is back a Sync, and an
+	// Inbox with a Fallback, ask it once a second and do not wait for it otherwise.
+	StoreLost = "store_lost"
+	StoreBack = "store_back" // after Age
 )
 
 // Observation is one thing that happened. Fields that do not apply are zero; with StepRequest and no
@@ -46,7 +51,8 @@ type Observation struct {
 	Outcome          string
 	Reason           string // fit for a metric label
 	Took             time.Duration
-	// Age is how long after arrival a duplicate came: it proves or disproves Retain.
+	// Age is how long after arrival a duplicate came: it proves or disproves Retain. With StoreBack,
+	// how long the store was away.
 	Age time.Duration
 	// Skew is the signed timestamp minus now.
 	Skew time.Duration

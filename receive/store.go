@@ -231,9 +231,15 @@ type Checker interface {
 	Check(ctx context.Context) ([]Problem, error)
 }
 
+// ClaimMemory is how long the fence and the run count of an event that never succeeded in a Sync are
+// remembered after its last run. The event itself is with its provider.
+const ClaimMemory = 7 * 24 * time.Hour
+
 // Pruner is a store whose finished events do not vanish by themselves. Prune removes some of the
-// Done whose Retain is over, and says how many; never a Free, Held or Dead one. Inbox.Run and Sync
-// call it about once a minute, and again at once while it removes something.
+// Done whose Retain is over, and says how many; never a Free, Held or Dead record. A claim without a
+// record, of an event that no run of a Sync has finished, it may remove once it is Free, or its lease
+// over, for [ClaimMemory]. Inbox.Run and Sync call it about once a minute, and again at once while it
+// removes something.
 type Pruner interface {
 	Prune(ctx context.Context) (removed int, err error)
 }

@@ -136,7 +136,7 @@ func (s *Sync) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if out.retry > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(math.Ceil(out.retry.Seconds())), 10))
 	}
-	out.reply.Send(w)
+	s.intake.answer(w, out.reply)
 	s.pruneNow(start)
 }
 

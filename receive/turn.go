@@ -13,6 +13,8 @@ type turn struct {
 	record *Record
 	token  Token
 	store  ClaimStore // which granted, or was asked last
+	other  bool       // store is the one that StoreDown falls back to
+	asked  bool       // store may have granted, whether that was heard or not
 	start  time.Time  // of the request
 	began  time.Time  // of the run
 }
@@ -97,11 +99,22 @@ func (t *turn) pause(ctx context.Context, ended <-chan struct{}, poll time.Durat
 
 // claim asks the store twice within the budget, with one token: a first answer that was lost does
 // not make us a stranger to ourselves.
+//
+// A store that is lost is asked by one request a second.
 func (t *turn) claim(ctx context.Context) (found Found, err error) {
+	if !t.other {
+		if err := t.outage.ask(time.Now()); err != nil {
+			return Found{}, err
+		}
+	}
+	t.asked = true
 	for range 2 {
 		if found, err = t.claimOnce(ctx); err == nil {
-			return found, nil
+			break
 		}
+	}
+	if !t.other {
+		t.storeAnswered(ctx, err)
 	}
 	return found, err
 }
@@ -119,9 +132,9 @@ func (t *turn) claimOnce(ctx context.Context) (Found, error) {
 // storeDown is what to do about a claim that could not be had. again: ask the other store.
 func (t *turn) storeDown(ctx context.Context, err error, sent time.Time, waited bool) (a answer, again bool) {
 	policy := t.cfg.StoreDown
-	if policy.fallback != nil && t.store != policy.fallback {
+	if policy.fallback != nil && !t.other {
 		t.note(ctx, Observation{Step: StepRequest, Key: t.record.Key, Outcome: Degraded, Reason: "fallback", Err: err})
-		t.store = policy.fallback
+		t.store, t.other, t.asked = policy.fallback, true, false
 		return a, true
 	}
 	unsure := &Claim{Key: t.record.Key, Token: t.token}
@@ -137,12 +150,17 @@ func (t *turn) storeDown(ctx context.Context, err error, sent time.Time, waited 
 	}
 	// The claim may have been granted to a run that will never be. Giving it back need not be waited
 	// for, only be tried.
-	t.running.Go(func() { t.release(t.hard, unsure, "") })
+	if t.asked {
+		t.running.Go(func() { t.release(t.hard, unsure, "") })
+	}
 	return t.fail(down(err), err), false
 }
 
 // release makes the event free again.
 func (t *turn) release(ctx context.Context, c *Claim, reason string) {
+	if !t.asked {
+		return // and so it is not held
+	}
 	err := t.settle(ctx, c, Outcome{State: Free, Reason: reason})
 	if err != nil && c.Granted {
 		t.settled(ctx, c.Key, ReleaseFailed, err)
@@ -252,13 +270,13 @@ func (t *turn) finish(ctx context.Context, d *Delivery, err error) answer {
 // confirm records success, trying while the provider waits. A success that cannot be recorded stays
 // one, and is never released: the work is done.
 func (t *turn) confirm(ctx context.Context, d *Delivery) {
-	if d.claim.tx != txNone {
-		return // it is in the handler's transaction
+	if d.claim.tx != txNone || !t.asked {
+		return // it is in the handler's transaction, or there is nothing to confirm
 	}
 	var err error
 	for range 3 {
 		err = t.settle(ctx, d.claim, d.Done())
-		if err == nil || errors.Is(err, ErrLeaseLost) || t.left(t.budget) < 0 {
+		if err == nil || errors.Is(err, ErrLeaseLost) || t.left(t.budget) < 0 || !d.claim.Granted {
 			break
 		}
 	}
@@ -275,7 +293,7 @@ func (t *turn) bury(ctx context.Context, d *Delivery, cause error) answer {
 	case t.breaks.noLetter:
 		_ = t.settle(ctx, c, d.Done())
 		return t.done(DeadLettered, Reply{})
-	case t.letters == nil || t.own && t.store != t.cfg.Store:
+	case t.letters == nil || t.own && t.other:
 		// Nowhere to put it. In a fallback's claim there is no letter of the other store.
 		t.release(ctx, c, cause.Error())
 		return t.fail("permanent", cause)

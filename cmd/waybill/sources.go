@@ -54,8 +54,8 @@ func (sh *shell) inboundSources() *cobra.Command {
 	requests := &cobra.Command{
 		Use: "requests NAME", Short: "List what arrived at a source", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return list(cmd, sh, client.Path("v1", "sources", args[0], "requests"), []string{"AT", "OUTCOME", "PROVIDER ID", "TOPIC", "EVENT", "DETAIL"}, func(r client.InboundRequest) []string {
-				return []string{r.At, r.Outcome, r.ProviderID, r.Topic, r.EventID, r.Detail}
+			return list(cmd, sh, client.Path("v1", "sources", args[0], "requests"), []string{"ID", "AT", "OUTCOME", "PROVIDER ID", "TOPIC", "EVENT", "DETAIL"}, func(r client.InboundRequest) []string {
+				return []string{r.ID, r.At, r.Outcome, r.ProviderID, r.Topic, r.EventID, r.Detail}
 			})
 		},
 	}
@@ -84,6 +84,18 @@ func (sh *shell) inboundSources() *cobra.Command {
 	add.Flags().Float64("overlap-seconds", 0, "when those before it end; without it they stay")
 	return sh.clientFlags(group("sources", "Where other people's webhooks arrive",
 		listing, put, requests, add,
+		&cobra.Command{
+			Use: "request NAME ID", Short: "Show what arrived, a quarantined one with its body", Args: cobra.ExactArgs(2),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return sh.send(cmd, client.Request{Path: client.Path("v1", "sources", args[0], "requests", args[1])})
+			},
+		},
+		&cobra.Command{
+			Use: "release NAME ID", Short: "Make a quarantined request an event after all", Args: cobra.ExactArgs(2),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return sh.send(cmd, client.Request{Method: http.MethodPost, Path: client.Path("v1", "sources", args[0], "requests", args[1], "release")})
+			},
+		},
 		&cobra.Command{
 			Use: "get NAME", Short: "Show a source", Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {

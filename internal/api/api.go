@@ -251,6 +251,9 @@ func New(cfg Config) (*API, error) {
 	// Made when it is first asked for: most processes never are.
 	a.document = sync.OnceValues(func() (*document, error) { return newDocument(a.routes, cfg.Version) })
 	for _, r := range a.routes {
+		if r.gateway {
+			continue
+		}
 		r.calls = a.metrics.of(r)
 		a.mux.HandleFunc(r.method+" "+r.path, a.serve(r))
 	}

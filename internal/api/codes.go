@@ -9,6 +9,7 @@ const (
 	CodeBadRequest       Code = "bad_request"
 	CodeCursorInvalid    Code = "cursor_invalid"
 	CodeUnauthorized     Code = "unauthorized"
+	CodeInvalidSignature Code = "invalid_signature"
 	CodeForbidden        Code = "forbidden"
 	CodeNotFound         Code = "not_found"
 	CodeUnknownTenant    Code = "unknown_tenant"
@@ -23,6 +24,7 @@ const (
 	CodeEndpointInactive   Code = "endpoint_inactive"
 	CodePayloadGone        Code = "payload_gone"
 	CodeForeignEnvironment Code = "foreign_environment"
+	CodeNotQuarantined     Code = "not_quarantined"
 	CodePayloadTooLarge    Code = "payload_too_large"
 	CodeUnsupportedMedia   Code = "unsupported_media_type"
 
@@ -75,6 +77,7 @@ var codes = map[Code]spec{
 	CodeBadRequest:       {http.StatusBadRequest, "Bad request", "The request cannot be read.", 0},
 	CodeCursorInvalid:    {http.StatusBadRequest, "Invalid cursor", "The cursor is damaged, or from another list, other filters or another order. Start the list again without one.", 0},
 	CodeUnauthorized:     {http.StatusUnauthorized, "No valid key", "Send the header Authorization: Bearer <key> with a key that is known and not revoked.", 0},
+	CodeInvalidSignature: {http.StatusUnauthorized, "Does not verify", "A webhook sent to a source is not signed with one of its secrets, or too long ago. GET /v1/sources/{source}/requests?outcome=rejected says why.", 0},
 	CodeForbidden:        {http.StatusForbidden, "Not allowed", "The key is valid but lacks the scope this route needs.", 0},
 	CodeNotFound:         {http.StatusNotFound, "Not found", "There is no such object, or it belongs to another tenant.", 0},
 	CodeUnknownTenant:    {http.StatusNotFound, "Unknown tenant", "There is no tenant with this key. Create it first with PUT /v1/tenants/{tenant}.", 0},
@@ -87,6 +90,7 @@ var codes = map[Code]spec{
 	CodeUIDTaken:           {http.StatusConflict, "uid is taken", "Another endpoint of the tenant has this uid. Use PUT …/endpoints/{uid} to change that one.", 0},
 	CodeEndpointDeleted:    {http.StatusConflict, "Endpoint is deleted", "The delivery cannot be replayed: its endpoint is deleted.", 0},
 	CodeEndpointInactive:   {http.StatusConflict, "Nothing is sent to the endpoint", "The endpoint is not active, its tenant is paused, or sending is stopped on all nodes. Resume it first.", 0},
+	CodeNotQuarantined:     {http.StatusConflict, "Not in quarantine", "Only a quarantined request can be released.", 0},
 	CodePayloadGone:        {http.StatusConflict, "Payload is gone", "The event's bytes are no longer kept.", 0},
 	CodePayloadTooLarge:    {http.StatusRequestEntityTooLarge, "Too large", "A payload is larger than WAYBILL_MAX_PAYLOAD, or the request larger than the route takes (a batch: 8 MiB). Nothing was stored.", 0},
 	CodeUnsupportedMedia:   {http.StatusUnsupportedMediaType, "Unsupported media type", "Send application/json, not compressed.", 0},

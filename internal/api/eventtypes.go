@@ -38,7 +38,7 @@ var eventTypeFields = []field[outbox.EventType]{
 		reset: func(t *outbox.EventType) { t.Example = nil },
 	},
 	{
-		name: "on_invalid", about: "What becomes of an event published through the API whose payload does not follow the schema. warn: it is accepted, and the answer has warnings. refuse: it is not. What is published in SQL is not checked.",
+		name: "on_invalid", about: "What becomes of an event published through the API whose payload does not follow the schema. warn: it is accepted, and the answer has warnings. refuse: it is not; a webhook that arrived at a source is kept in quarantine. What is published in SQL is not checked.",
 		schema: wordsSchema(string(outbox.OnInvalidWarn), string(outbox.OnInvalidRefuse)),
 		set: func(t *outbox.EventType, v value) {
 			if s, ok := v.oneOf(string(outbox.OnInvalidWarn), string(outbox.OnInvalidRefuse)); ok {

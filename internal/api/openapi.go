@@ -133,6 +133,10 @@ var pathParams = map[string]string{
 	"key":    "key_…",
 	"name":   "A scheme's name: a-z 0-9 _ . - and at most 64 characters.",
 	"type":   "An event type.",
+
+	"source": "A source's name.",
+	"secret": "The id of a secret.",
+	"in":     "in_…",
 }
 
 // operation describes one route.
@@ -163,7 +167,9 @@ func (r *route) operation(registry huma.Registry) *huma.Operation {
 	for _, p := range r.query {
 		op.Parameters = append(op.Parameters, p.describe())
 	}
-	if r.method == http.MethodPost {
+	if r.gateway && r.method == http.MethodPost {
+		op.RequestBody = &huma.RequestBody{Description: "As the provider signs it.", Content: map[string]*huma.MediaType{"*/*": {Schema: &huma.Schema{}}}}
+	} else if r.method == http.MethodPost {
 		op.Parameters = append(op.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header", Description: "1 to 255 bytes. The same key and request get the first answer again.",
 			Schema: &huma.Schema{Type: huma.TypeString, MinLength: new(1), MaxLength: new(255)},
@@ -218,7 +224,7 @@ func (p param) describe() *huma.Param {
 
 func (r *route) describeAnswer(registry huma.Registry, status int, body any) *huma.Response {
 	answer := &huma.Response{Description: http.StatusText(status)}
-	if status == http.StatusNoContent {
+	if status == http.StatusNoContent || r.gateway {
 		return answer
 	}
 	kind, schema := "application/json", &huma.Schema{}

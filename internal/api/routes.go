@@ -30,6 +30,7 @@ type route struct {
 
 	handle func(*API, *request) (*answer, error)
 
+	gateway    bool // served by Config.Inbound; the table describes it
 	asks       bool // changes nothing, though it is a POST
 	ofTenant   bool // below /v1/tenants/{tenant}
 	streams    bool // the answer goes on for as long as the reader stays
@@ -220,12 +221,13 @@ func routes() []*route {
 	table = append(table, lookingRoutes()...)
 	table = append(table, auditRoutes()...)
 	table = append(table, sourceRoutes()...)
+	table = append(table, arrivalRoutes()...)
 	table = append(table, strangerRoutes()...)
 	table = append(table, jobRoutes()...)
 	table = append(table, testRoutes()...)
 	for _, r := range table {
 		r.ofTenant = strings.HasPrefix(r.path, tenant+"/")
-		r.idempotent = r.method == http.MethodPost && r.name != "publishEvent"
+		r.idempotent = r.method == http.MethodPost && r.name != "publishEvent" && !r.gateway
 		if r.body != nil && r.maxBody == 0 {
 			r.maxBody = maxControlBody
 		}

@@ -57,7 +57,7 @@ func (s *sightings) check(t *testing.T, r *http.Request, a *reply) {
 		t.Errorf("%s: no Waybill-Request-Id", a.what)
 	}
 	kind := a.header.Get("Content-Type")
-	if a.status >= 400 && kind != "application/problem+json" && !strings.HasPrefix(r.URL.Path, "/readyz") && !strings.HasPrefix(r.URL.Path, "/in/") {
+	if a.status >= 400 && kind != "application/problem+json" && !strings.HasPrefix(r.URL.Path, "/readyz") {
 		t.Errorf("%s: an error of type %q", a.what, kind)
 	}
 	if kind == "application/problem+json" && r.Method != http.MethodHead {

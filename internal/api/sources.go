@@ -35,17 +35,7 @@ func sourceRoutes() []*route {
 			answers: map[int]any{204: nil}, refuses: []int{404}, handle: (*API).deleteSourceSecrets},
 		{method: "DELETE", path: source + "/secrets/{secret}", name: "deleteSourceSecret", tag: "Sources", scope: ScopeWrite, operator: true,
 			summary: "End a secret", answers: map[int]any{204: nil}, refuses: []int{404}, handle: (*API).deleteSourceSecrets},
-		{method: "GET", path: source + "/requests", name: "listRequests", tag: "Sources", scope: ScopeRead, operator: true,
-			summary: "List what arrived at a source", about: "Duplicates and refusals are written down a second later, and of many alike only some.",
-			query:   queryOf(listParams, []param{{name: "outcome", about: "What became of it.", words: inboundOutcomes}}),
-			answers: map[int]any{200: list[inboundView]{}}, refuses: []int{404}, handle: (*API).listRequests},
-		{method: "GET", path: source + "/requests/{in}", name: "getRequest", tag: "Sources", scope: ScopeRead, operator: true,
-			summary: "Read one request to a source", answers: map[int]any{200: inboundView{}}, refuses: []int{404}, handle: (*API).getRequest},
 	}
-}
-
-var inboundOutcomes = []string{
-	string(outbox.InboundAccepted), string(outbox.InboundDuplicate), string(outbox.InboundRejected), string(outbox.InboundQuarantined),
 }
 
 // sourceView is a source in an answer. Its secrets are named, never shown.
@@ -391,80 +381,4 @@ func (a *API) editSource(q *request, edit func(s *outbox.Source) error) (outbox.
 	})
 	a.forgetSource(name)
 	return src, err
-}
-
-// inboundView is one request to a source.
-type inboundView struct {
-	ID         outbox.InboundID      `json:"id"`
-	Outcome    outbox.InboundOutcome `json:"outcome"`
-	At         stamp                 `json:"at"`
-	EventID    *outbox.EventID       `json:"event_id" doc:"The event it is, or repeats"`
-	ProviderID *string               `json:"provider_id" doc:"The provider's id for it"`
-	Topic      *string               `json:"topic" doc:"The provider's word for what happened"`
-	Reason     *string               `json:"reason" doc:"Why it was refused, in a word"`
-	Detail     *string               `json:"detail" doc:"And in a sentence"`
-	Bytes      int                   `json:"bytes"`
-	Digest     *string               `json:"digest" doc:"SHA-256 of the body, in hex"`
-	Times      int                   `json:"times" doc:"How many like it this row stands for"`
-	BodyBase64 []byte                `json:"body_base64,omitempty" doc:"Of a quarantined one"`
-}
-
-func (a *API) listRequests(q *request) (*answer, error) {
-	p := q.params()
-	outcome := p.oneOf("outcome", inboundOutcomes...)
-	page, after := p.page()
-	if err := p.err(); err != nil {
-		return nil, err
-	}
-	src, err := q.store.Source(q.Context(), q.PathValue("source"))
-	if err != nil {
-		return nil, err
-	}
-	rows, next, err := q.store.Requests(q.Context(), outbox.RequestQuery{
-		Source: src.ID, Shard: outbox.SourceShard(src.Name), Outcome: outbox.InboundOutcome(outcome), After: outbox.InboundID(after),
-	}, page)
-	if err != nil {
-		return nil, err
-	}
-	out := list[inboundView]{Data: []inboundView{}}
-	for i := range rows {
-		out.Data = append(out.Data, viewInbound(&rows[i]))
-	}
-	if !next.IsZero() {
-		out.NextCursor = p.cursor(position(next))
-	}
-	return ok(out)
-}
-
-func viewInbound(r *outbox.InboundRequest) inboundView {
-	v := inboundView{
-		ID: r.ID, Outcome: r.Outcome, At: stamp(r.ID.Time()), EventID: orNull(r.Event), ProviderID: orNull(r.ProviderID), Topic: orNull(r.Topic),
-		Reason: orNull(r.Reason), Detail: orNull(r.Detail), Bytes: r.Bytes, Times: r.Times, BodyBase64: r.Body,
-	}
-	if r.Digest != [32]byte{} {
-		v.Digest = new(fmt.Sprintf("%x", r.Digest))
-	}
-	return v
-}
-
-func (a *API) getRequest(q *request) (*answer, error) {
-	id, err := outbox.ParseInboundID(q.PathValue("in"))
-	if err != nil {
-		return nil, outbox.ErrNotFound
-	}
-	src, err := q.store.Source(q.Context(), q.PathValue("source"))
-	if err != nil {
-		return nil, err
-	}
-	// The list from just before the id begins with it, if it is there.
-	rows, _, err := q.store.Requests(q.Context(), outbox.RequestQuery{
-		Source: src.ID, Shard: outbox.SourceShard(src.Name), After: id.Before(),
-	}, outbox.Page{Limit: 1, Ascending: true})
-	if err != nil {
-		return nil, err
-	}
-	if len(rows) == 0 || rows[0].ID != id {
-		return nil, outbox.ErrNotFound
-	}
-	return ok(viewInbound(&rows[0]))
 }

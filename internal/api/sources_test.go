@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-dev/waybill/internal/catalogue"
 	"github.com/waybill-dev/waybill/internal/inbound"
 	"github.com/waybill-dev/waybill/internal/outbox"
 )
@@ -17,7 +18,7 @@ import (
 // withGateway serves /in/ as well.
 func withGateway(t *testing.T) func(*Config) {
 	return func(cfg *Config) {
-		g := inbound.New(inbound.Config{Store: cfg.Store, Publisher: cfg.Publisher, Clock: cfg.Clock, Log: cfg.Log})
+		g := inbound.New(inbound.Config{Store: cfg.Store, Publisher: cfg.Publisher, Clock: cfg.Clock, Log: cfg.Log, Catalogue: catalogue.New(cfg.Store)})
 		ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 		ended := make(chan struct{})
 		go func() { g.Run(ctx); close(ended) }()

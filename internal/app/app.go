@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/access"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/attempt"
+	"github.com/waybill-dev/waybill/internal/catalogue"
 	"github.com/waybill-dev/waybill/internal/config"
 	"github.com/waybill-dev/waybill/internal/dispatch"
 	"github.com/waybill-dev/waybill/internal/egress"
@@ -178,6 +179,7 @@ func (a *App) build(ctx context.Context) error {
 		Log:       a.log,
 		Client:    guard.Client(),
 		Registry:  registry,
+		Catalogue: catalogue.New(store),
 	})
 	programs, err := api.New(api.Config{
 		Links:        a.sessions,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/waybill-dev/waybill/internal/catalogue"
 	"github.com/waybill-dev/waybill/internal/outbox"
 	"github.com/waybill-dev/waybill/receive"
 )
@@ -38,6 +39,13 @@ type Config struct {
 	// Client fetches the certificates PayPal's requests name; nil: they do not verify.
 	Client   *http.Client
 	Registry *prometheus.Registry // nil: nobody looks
+	// Catalogue holds events to the schemas of their types; nil: nothing is held to any.
+	Catalogue Catalogue
+}
+
+// Catalogue judges payloads by the schemas of their types; internal/catalogue.
+type Catalogue interface {
+	Check(ctx context.Context, eventType string, payload []byte, now time.Time) (catalogue.Verdict, error)
 }
 
 // Gateway serves /in/{source}. It is safe for concurrent use.
@@ -105,13 +113,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) unknown(w http.ResponseWriter, r *http.Request, name string, err error) {
 	if errors.Is(err, outbox.ErrNotFound) {
 		g.metrics.answered("unknown", "unknown_source", 0)
-		http.Error(w, "there is no such source", http.StatusNotFound)
+		refuse(w, http.StatusNotFound, notFound)
 		return
 	}
 	g.metrics.answered("unknown", receive.Failed, 0)
 	g.cfg.Log.WarnContext(r.Context(), "a source cannot be looked up", "source", name, "error", err)
 	w.Header().Set("Retry-After", "1")
-	w.WriteHeader(http.StatusServiceUnavailable)
+	refuse(w, http.StatusServiceUnavailable, unavailable)
 }
 
 // serve answers for a known source and says how it went.
@@ -128,7 +136,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, src *compiled) s
 	a := src.intake.Read(w, r, now)
 	if len(a.Records) == 0 {
 		g.refused(r.Context(), src, &a, r.ContentLength, now)
-		a.Answer.Send(w)
+		src.decline(w, &a)
 		return a.Outcome
 	}
 	if src.TenantKey == "" {
@@ -148,7 +156,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, src *compiled) s
 // later answers with the code after which the provider tries again.
 func (g *Gateway) later(w http.ResponseWriter, src *compiled, seconds int) string {
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
-	w.WriteHeader(src.codes.Failed)
+	refuse(w, src.codes.Failed, unavailable)
 	return receive.Failed
 }
 
@@ -157,35 +165,81 @@ func (g *Gateway) accept(ctx context.Context, src *compiled, records []receive.R
 	// Whether the provider still listens makes no difference: what is begun is brought to its end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget(&src.provider))
 	defer cancel()
-	events := make([]outbox.NewEvent, len(records))
+	events := make([]outbox.NewEvent, 0, len(records))
+	stored := make([]*receive.Record, 0, len(records))
+	var quarantined []outbox.InboundRequest
 	for i := range records {
-		events[i] = src.event(&records[i], now)
+		r := &records[i]
+		event := src.event(r, now)
+		detail, err := g.against(ctx, &event, now)
+		if err != nil {
+			return "", err
+		}
+		if detail != "" {
+			quarantined = append(quarantined, src.quarantine(r, &event, outbox.QuarantinedSchema, detail, now))
+			continue
+		}
+		events, stored = append(events, event), append(stored, r)
+	}
+	outcome, kept, err := g.submit(ctx, src, stored, events, now)
+	if err != nil {
+		return "", err
+	}
+	if quarantined = append(quarantined, kept...); len(quarantined) == 0 {
+		return outcome, nil
+	}
+	if err := g.cfg.Store.RecordRequests(ctx, quarantined); err != nil {
+		return "", err
+	}
+	for _, q := range quarantined {
+		g.cfg.Log.WarnContext(ctx, "a webhook is kept in quarantine", "source", src.Name, "reason", q.Reason, "id", q.ProviderID, "request", q.ID)
+	}
+	if q := quarantined[0]; q.Reason == outbox.QuarantinedSchema {
+		g.alarm.refused(ctx, src, q.Reason, q.Detail, now)
+		return Quarantined, nil
+	}
+	return receive.OtherBody, nil
+}
+
+// against says why an event's type refuses it, or "". Its schema may be read from the database.
+func (g *Gateway) against(ctx context.Context, e *outbox.NewEvent, now time.Time) (string, error) {
+	if g.cfg.Catalogue == nil {
+		return "", nil
+	}
+	verdict, err := g.cfg.Catalogue.Check(ctx, e.Type, e.Payload, now)
+	if err != nil || !verdict.Refused {
+		return "", err
+	}
+	p := verdict.Problems[0]
+	return e.Type + ": " + p.Path + ": " + p.Detail, nil
+}
+
+// submit stores events, or finds them stored; kept are those whose id came with another body before.
+func (g *Gateway) submit(ctx context.Context, src *compiled, records []*receive.Record, events []outbox.NewEvent, now time.Time) (outcome string, kept []outbox.InboundRequest, err error) {
+	if len(events) == 0 {
+		return "", nil, nil
 	}
 	accepted, conflicts, err := g.cfg.Publisher.Submit(ctx, events)
 	if err == nil && len(conflicts) > 0 {
 		err = conflicts[0].Err
 	}
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	outcome := receive.Duplicate
-	var quarantined []outbox.InboundRequest
+	outcome = receive.Duplicate
 	for i, one := range accepted {
 		switch {
 		case !one.Duplicate:
 			outcome = receive.Stored
 		case one.OtherBody:
-			quarantined = append(quarantined, src.request(outbox.InboundQuarantined, &records[i], one.ID, now))
+			q := src.quarantine(records[i], &events[i], outbox.QuarantinedOtherBody, "the event "+one.ID.String()+" came under this id with another body", now)
+			q.Event = one.ID
+			kept = append(kept, q)
 		default:
-			g.log.add(src.request(outbox.InboundDuplicate, &records[i], one.ID, now))
+			g.log.add(src.request(outbox.InboundDuplicate, records[i], one.ID, now))
 		}
 	}
-	if len(quarantined) == 0 {
-		return outcome, nil
-	}
-	g.cfg.Log.WarnContext(ctx, "the id of an event came with another body, which is kept beside it", "source", src.Name,
-		"id", quarantined[0].ProviderID, "event", quarantined[0].Event)
-	return receive.OtherBody, g.cfg.Store.RecordRequests(ctx, quarantined)
+	return outcome, kept, nil
 }
 
 // event is what a record becomes.
@@ -231,14 +285,10 @@ func (s *compiled) metadata(r *receive.Record) map[string]string {
 
 // request is the record of what became of a request.
 func (s *compiled) request(outcome outbox.InboundOutcome, r *receive.Record, event outbox.EventID, now time.Time) outbox.InboundRequest {
-	out := outbox.InboundRequest{
+	return outbox.InboundRequest{
 		ID: outbox.NewInboundID(now), Source: s.ID, Shard: outbox.SourceShard(s.Name), Outcome: outcome,
 		ProviderID: r.Key.ID, Topic: r.Topic, Event: event, Digest: r.Digest, Bytes: len(r.Body),
 	}
-	if outcome == outbox.InboundQuarantined {
-		out.Body = r.Body
-	}
-	return out
 }
 
 // refused keeps a sample of what did not verify, and raises the alarm when there is much of it.

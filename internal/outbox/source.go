@@ -167,7 +167,7 @@ const (
 	InboundAccepted    InboundOutcome = "accepted"    // it is an event
 	InboundDuplicate   InboundOutcome = "duplicate"   // it was one already
 	InboundRejected    InboundOutcome = "rejected"    // it does not verify, or cannot be taken
-	InboundQuarantined InboundOutcome = "quarantined" // the id of an event, and another body
+	InboundQuarantined InboundOutcome = "quarantined" // kept for people, who may release it
 )
 
 // InboundRequest is one request to a source, as people see it.
@@ -176,8 +176,8 @@ type InboundRequest struct {
 	Source  SourceID
 	Shard   Shard
 	Outcome InboundOutcome
-	Reason  string // a word, of a rejected one
-	Detail  string // a sentence, of a rejected one
+	Reason  string // a word, of a rejected or quarantined one
+	Detail  string // a sentence, of a rejected or quarantined one
 	// ProviderID and Topic are what the request says of itself: of a rejected one, nobody vouches
 	// for them.
 	ProviderID string
@@ -185,7 +185,14 @@ type InboundRequest struct {
 	Event      EventID // the event it is or repeats; zero: none
 	Digest     [32]byte
 	Bytes      int
-	Body       []byte // of a quarantined one
+
+	// Body, Metadata and ReleaseKey are of a quarantined one: what it takes to make it an event.
+	// ReleaseKey is what Inbound.Key of that event is, so that releasing twice makes one.
+	Body       []byte
+	Metadata   map[string]string
+	ReleaseKey [32]byte
+	Released   EventID // the event it was made; zero: none
+
 	// Times is how many like it arrived within the same moment, and stand in this one row; 0: one.
 	Times int
 }
@@ -215,7 +222,18 @@ type Inbox interface {
 	RecordRequests(ctx context.Context, requests []InboundRequest) error
 	// Requests lists what arrived at a source, by time, and returns where to go on.
 	Requests(ctx context.Context, q RequestQuery, page Page) ([]InboundRequest, InboundID, error)
+	// Request finds one request of a source (ErrNotFound).
+	Request(ctx context.Context, source SourceID, shard Shard, id InboundID) (InboundRequest, error)
+	// ReleaseRequest writes down which event a quarantined request was made; ErrNotFound if there is
+	// no such quarantined one. The first event stays.
+	ReleaseRequest(ctx context.Context, source SourceID, shard Shard, id InboundID, event EventID) error
 }
+
+// Reasons of quarantined requests.
+const (
+	QuarantinedOtherBody = "other_body" // the id of an event, and another body
+	QuarantinedSchema    = "schema"     // its type's schema refuses it
+)
 
 // DefaultKeep is the least a source keeps its requests where nobody says otherwise.
 const DefaultKeep = 7 * 24 * time.Hour

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -131,11 +132,11 @@ func (s *Store) RecordRequests(ctx context.Context, requests []outbox.InboundReq
 	return s.transact(ctx, hot, func(b *pgx.Batch) error {
 		b.Queue(`
 			INSERT INTO waybill.inbound
-				(shard, source, id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body)
-			SELECT shard, source, id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body
+				(shard, source, id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body, metadata, release_key)
+			SELECT shard, source, id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body, metadata::jsonb, release_key
 			FROM unnest($1::smallint[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-				$9::uuid[], $10::bytea[], $11::integer[], $12::integer[], $13::bytea[])
-				AS new (shard, source, id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body)
+				$9::uuid[], $10::bytea[], $11::integer[], $12::integer[], $13::bytea[], $14::text[], $15::bytea[])
+				AS new (shard, source, id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body, metadata, release_key)
 			ON CONFLICT (shard, source, id) DO NOTHING`,
 			column(requests, func(r *outbox.InboundRequest) int16 { return int16(r.Shard) }),
 			column(requests, func(r *outbox.InboundRequest) zeronull.UUID { return uuid(r.Source) }),
@@ -149,8 +150,89 @@ func (s *Store) RecordRequests(ctx context.Context, requests []outbox.InboundReq
 			column(requests, func(r *outbox.InboundRequest) []byte { return r.Digest[:] }),
 			column(requests, func(r *outbox.InboundRequest) int32 { return int32(r.Bytes) }),
 			column(requests, func(r *outbox.InboundRequest) int32 { return int32(max(r.Times, 1)) }),
-			column(requests, func(r *outbox.InboundRequest) []byte { return r.Body }))
+			column(requests, func(r *outbox.InboundRequest) []byte { return r.Body }),
+			column(requests, func(r *outbox.InboundRequest) zeronull.Text { return zeronull.Text(metadataText(r.Metadata)) }),
+			column(requests, func(r *outbox.InboundRequest) []byte {
+				if r.ReleaseKey == [32]byte{} {
+					return nil
+				}
+				return r.ReleaseKey[:]
+			}))
 		return nil
+	})
+}
+
+// metadataText is "" for none.
+func metadataText(m map[string]string) string {
+	if len(m) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // a map of strings always marshals
+	}
+	return string(text)
+}
+
+const requestColumns = "id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body, metadata::text, release_key, released"
+
+func scanRequest(rows pgx.Rows, r *outbox.InboundRequest) error {
+	var digest, metadata, key []byte
+	err := rows.Scan(intoID(&r.ID), &r.Outcome, intoText(&r.Reason), intoText(&r.Detail), intoText(&r.ProviderID),
+		intoText(&r.Topic), intoID(&r.Event), &digest, &r.Bytes, &r.Times, &r.Body, &metadata, &key, intoID(&r.Released))
+	if err != nil {
+		return err
+	}
+	copy(r.Digest[:], digest)
+	copy(r.ReleaseKey[:], key)
+	if metadata != nil {
+		return json.Unmarshal(metadata, &r.Metadata)
+	}
+	return nil
+}
+
+// Request implements outbox.Inbox.
+func (s *Store) Request(ctx context.Context, source outbox.SourceID, shard outbox.Shard, id outbox.InboundID) (outbox.InboundRequest, error) {
+	var list []outbox.InboundRequest
+	err := s.read(ctx, people, func(b *pgx.Batch) {
+		list = nil
+		b.Queue(`
+			SELECT `+requestColumns+`
+			FROM waybill.inbound
+			WHERE shard = $1 AND source = $2 AND id = $3`,
+			int16(shard), uuid(source), uuid(id),
+		).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				r := outbox.InboundRequest{Source: source, Shard: shard}
+				if err := scanRequest(rows, &r); err != nil {
+					return err
+				}
+				list = append(list, r)
+			}
+			return rows.Err()
+		})
+	})
+	if err == nil && len(list) == 0 {
+		err = outbox.ErrNotFound
+	}
+	if err != nil {
+		return outbox.InboundRequest{}, err
+	}
+	return list[0], nil
+}
+
+// ReleaseRequest implements outbox.Inbox.
+func (s *Store) ReleaseRequest(ctx context.Context, source outbox.SourceID, shard outbox.Shard, id outbox.InboundID, event outbox.EventID) error {
+	return s.edit(ctx, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			UPDATE waybill.inbound
+			SET released = coalesce(released, $4)
+			WHERE shard = $1 AND source = $2 AND id = $3 AND outcome = 'quarantined'`,
+			int16(shard), uuid(source), uuid(id), uuid(event))
+		if err == nil && tag.RowsAffected() == 0 {
+			err = outbox.ErrNotFound
+		}
+		return err
 	})
 }
 
@@ -172,7 +254,7 @@ func (s *Store) Requests(ctx context.Context, q outbox.RequestQuery, page outbox
 	err := s.read(ctx, people, func(b *pgx.Batch) {
 		list = nil
 		b.Queue(`
-			SELECT id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body
+			SELECT `+requestColumns+`
 			FROM waybill.inbound
 			WHERE shard = $1 AND source = $2 AND ($3::uuid IS NULL OR `+beyond+`) AND `+wanted+` AND ($5::text IS NULL OR true)
 			ORDER BY id `+order+`
@@ -181,13 +263,9 @@ func (s *Store) Requests(ctx context.Context, q outbox.RequestQuery, page outbox
 		).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				r := outbox.InboundRequest{Source: q.Source, Shard: q.Shard}
-				var digest []byte
-				err := rows.Scan(intoID(&r.ID), &r.Outcome, intoText(&r.Reason), intoText(&r.Detail), intoText(&r.ProviderID),
-					intoText(&r.Topic), intoID(&r.Event), &digest, &r.Bytes, &r.Times, &r.Body)
-				if err != nil {
+				if err := scanRequest(rows, &r); err != nil {
 					return err
 				}
-				copy(r.Digest[:], digest)
 				list = append(list, r)
 			}
 			return rows.Err()

@@ -55,13 +55,21 @@ func (s *Store) RecordRequests(ctx context.Context, requests []outbox.InboundReq
 	return s.write(ctx, func(w *session) error {
 		for i := range requests {
 			r := &requests[i]
+			var metadata, key any
+			if len(r.Metadata) > 0 {
+				metadata = toJSON(r.Metadata)
+			}
+			if r.ReleaseKey != [32]byte{} {
+				key = r.ReleaseKey[:]
+			}
 			if _, err := w.exec(`
 				INSERT INTO waybill_inbound
-					(shard, source, id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+					(shard, source, id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body, metadata, release_key)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 				ON CONFLICT (shard, source, id) DO NOTHING`,
 				int64(r.Shard), r.Source[:], r.ID[:], string(r.Outcome), textOrNull(r.Reason), textOrNull(r.Detail),
-				textOrNull(r.ProviderID), textOrNull(r.Topic), idOrNull(r.Event), r.Digest[:], r.Bytes, max(r.Times, 1), r.Body); err != nil {
+				textOrNull(r.ProviderID), textOrNull(r.Topic), idOrNull(r.Event), r.Digest[:], r.Bytes, max(r.Times, 1), r.Body,
+				metadata, key); err != nil {
 				return err
 			}
 		}
@@ -80,16 +88,14 @@ func (s *Store) Requests(ctx context.Context, q outbox.RequestQuery, page outbox
 		sql()
 	err = s.read(ctx, func(r *session) error {
 		return r.eachOnce(ctx, `
-			SELECT id, outcome, coalesce(reason, ''), coalesce(detail, ''), coalesce(provider_id, ''), coalesce(topic, ''),
-				event, digest, bytes, times, body
+			SELECT `+requestColumns+`
 			FROM waybill_inbound
 			WHERE `+where+`
 			ORDER BY id `+direction(page)+`
 			LIMIT ?`,
 			append(args, page.Limit+1), func(scan scan) error {
 				one := outbox.InboundRequest{Source: q.Source, Shard: q.Shard}
-				err := scan(idTo{(*[16]byte)(&one.ID)}, &one.Outcome, &one.Reason, &one.Detail, &one.ProviderID, &one.Topic,
-					idTo{(*[16]byte)(&one.Event)}, digestTo{&one.Digest}, &one.Bytes, &one.Times, &one.Body)
+				err := scan(requestInto(&one)...)
 				list = append(list, one)
 				return err
 			})
@@ -99,6 +105,49 @@ func (s *Store) Requests(ctx context.Context, q outbox.RequestQuery, page outbox
 	}
 	list = list[:page.Limit]
 	return list, list[page.Limit-1].ID, nil
+}
+
+const requestColumns = `id, outcome, coalesce(reason, ''), coalesce(detail, ''), coalesce(provider_id, ''), coalesce(topic, ''),
+	event, digest, bytes, times, body, coalesce(metadata, 'null'), coalesce(release_key, zeroblob(32)), released`
+
+func requestInto(r *outbox.InboundRequest) []any {
+	return []any{
+		idTo{(*[16]byte)(&r.ID)}, &r.Outcome, &r.Reason, &r.Detail, &r.ProviderID, &r.Topic,
+		idTo{(*[16]byte)(&r.Event)}, digestTo{&r.Digest}, &r.Bytes, &r.Times, &r.Body,
+		jsonTo{&r.Metadata}, digestTo{&r.ReleaseKey}, idTo{(*[16]byte)(&r.Released)},
+	}
+}
+
+// Request finds one request of a source.
+func (s *Store) Request(ctx context.Context, source outbox.SourceID, shard outbox.Shard, id outbox.InboundID) (one outbox.InboundRequest, err error) {
+	one = outbox.InboundRequest{Source: source, Shard: shard}
+	err = s.read(ctx, func(r *session) error {
+		err := r.get(`
+			SELECT `+requestColumns+`
+			FROM waybill_inbound
+			WHERE shard = ? AND source = ? AND id = ?`,
+			[]any{int64(shard), source[:], id[:]}, requestInto(&one)...)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = outbox.ErrNotFound
+		}
+		return err
+	})
+	return one, err
+}
+
+// ReleaseRequest writes down which event a quarantined request was made.
+func (s *Store) ReleaseRequest(ctx context.Context, source outbox.SourceID, shard outbox.Shard, id outbox.InboundID, event outbox.EventID) error {
+	return s.write(ctx, func(w *session) error {
+		n, err := w.exec(`
+			UPDATE waybill_inbound
+			SET released = coalesce(released, ?)
+			WHERE shard = ? AND source = ? AND id = ? AND outcome = 'quarantined'`,
+			event[:], int64(shard), source[:], id[:])
+		if err == nil && n == 0 {
+			err = outbox.ErrNotFound
+		}
+		return err
+	})
 }
 
 // pruneInbound forgets requests that are no longer kept, and deleted sources without any.

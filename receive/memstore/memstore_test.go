@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,25 @@ func TestStore_isAClaimStore(t *testing.T) {
 		var skew time.Duration
 		s.now = func() time.Time { return time.Now().Add(skew) }
 		return s, func(d time.Duration) { skew += d }
+	})
+}
+
+func TestStore_bearsTheScenarios(t *testing.T) {
+	receivetest.TestReceivers(t, func(*testing.T) receivetest.Bench {
+		s := New(1000)
+		var mu sync.Mutex
+		var skew time.Duration
+		s.now = func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Now().Add(skew)
+		}
+		advance := func(d time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			skew += d
+		}
+		return receivetest.Bench{Claims: s, Advance: advance}
 	})
 }
 

@@ -72,6 +72,24 @@ func TestStore_keepsTheContract(t *testing.T) {
 	})
 }
 
+func TestStore_bearsTheScenarios(t *testing.T) {
+	pool := database(t, "")
+	receivetest.TestReceivers(t, func(t *testing.T) receivetest.Bench {
+		s, advance := emptied(t, pool)
+		return receivetest.Bench{
+			Claims: s, Inbox: s, Advance: advance, Wipe: func() { emptied(t, pool) },
+			Tx: s.InTx(insert),
+			Effects: func() (n int) {
+				if err := pool.QueryRow(context.WithoutCancel(t.Context()), "SELECT count(*) FROM effect").Scan(&n); err != nil {
+					t.Error(err)
+				}
+				return n
+			},
+			Newer: func(object string, v receive.Version) bool { return apply(t, pool, object, v) },
+		}
+	})
+}
+
 // Behind a bouncer, and with drivers that send everything as text, the statements are the same.
 func TestStore_keepsTheContractInEveryQueryMode(t *testing.T) {
 	for _, mode := range []string{"simple_protocol", "exec", "describe_exec"} {

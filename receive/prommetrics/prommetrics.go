@@ -27,6 +27,8 @@ type Metrics struct {
 	leaseMargin  *prometheus.HistogramVec
 	duplicateAge *prometheus.HistogramVec
 	skew         *prometheus.HistogramVec
+	storeErrors  *prometheus.CounterVec
+	storeLost    *prometheus.GaugeVec
 }
 
 // New makes the metrics.
@@ -42,6 +44,10 @@ func New() *Metrics {
 		deliveries:  counter("deliveries_total", "Requests answered, by what they came to.", "outcome"),
 		rejects:     counter("signature_rejects_total", "Requests that did not verify, by why.", "reason"),
 		unprotected: counter("unprotected_runs_total", "Runs, or stored events, while the store was down: nothing kept a twin away.", "reason"),
+		storeErrors: counter("store_errors_total", "Requests for which the store did not answer.", "reason"),
+		storeLost: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "inbound_store_lost", Help: "1 while the store does not answer and is asked once a second, else 0.",
+		}, []string{"source", "provider"}),
 		events: map[string]*prometheus.CounterVec{
 			receive.LeaseLost:     counter("lease_lost_total", "Runs that another overtook."),
 			receive.ConfirmFailed: counter("confirm_failed_total", "Successes that could not be recorded; the event may run again."),
@@ -61,7 +67,12 @@ func New() *Metrics {
 
 // Observe is a receive.Observer.
 func (m *Metrics) Observe(_ context.Context, o receive.Observation) {
+	if o.Step == receive.StepStore {
+		m.store(&o)
+		return
+	}
 	if o.Step == receive.StepRequest && o.Key == (receive.Key{}) { // of the whole request
+		m.storeLost.WithLabelValues(o.Source, o.Provider) // there from the first request on
 		m.deliveries.WithLabelValues(o.Source, o.Provider, o.Outcome).Inc()
 		m.requests.WithLabelValues(o.Source, o.Provider).Observe(o.Took.Seconds())
 		if o.Outcome == receive.Rejected {
@@ -90,6 +101,17 @@ func (m *Metrics) Observe(_ context.Context, o receive.Observation) {
 	}
 }
 
+func (m *Metrics) store(o *receive.Observation) {
+	switch o.Outcome {
+	case receive.Failed:
+		m.storeErrors.WithLabelValues(o.Source, o.Provider, o.Reason).Inc()
+	case receive.StoreLost:
+		m.storeLost.WithLabelValues(o.Source, o.Provider).Set(1)
+	case receive.StoreBack:
+		m.storeLost.WithLabelValues(o.Source, o.Provider).Set(0)
+	}
+}
+
 // Describe is prometheus.Collector's.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.all() {
@@ -105,7 +127,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	all := []prometheus.Collector{m.deliveries, m.rejects, m.unprotected, m.requests, m.runs, m.leaseMargin, m.duplicateAge, m.skew}
+	all := []prometheus.Collector{m.deliveries, m.rejects, m.unprotected, m.requests, m.runs, m.leaseMargin, m.duplicateAge, m.skew, m.storeErrors, m.storeLost}
 	for _, c := range m.events {
 		all = append(all, c)
 	}

@@ -88,6 +88,7 @@ func TestMetrics_countWhatReceiversDo(t *testing.T) {
 		{"inbound_deliveries_total", []string{"outcome=degraded"}, 1},
 		{"inbound_signature_rejects_total", []string{"reason=mismatch"}, 1},
 		{"inbound_unprotected_runs_total", []string{"reason=store_down"}, 1},
+		{"inbound_store_errors_total", []string{"source=billing", "reason=store_down"}, 1},
 		{"inbound_request_seconds", nil, 5},
 		{"inbound_run_seconds", nil, 3},
 		{"inbound_lease_margin_seconds", nil, 3},
@@ -95,6 +96,41 @@ func TestMetrics_countWhatReceiversDo(t *testing.T) {
 	} {
 		if got := value(t, registry, c.name, c.labels...); got != c.want {
 			t.Errorf("%s%v is %v, want %v", c.name, c.labels, got, c.want)
+		}
+	}
+}
+
+func TestMetrics_aLostStoreIsMarked(t *testing.T) {
+	m := prommetrics.New()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m)
+	for _, step := range []struct {
+		o    receive.Observation
+		want float64
+	}{
+		{receive.Observation{Step: receive.StepRequest, Outcome: receive.Processed}, 0},
+		{receive.Observation{Step: receive.StepStore, Outcome: receive.Failed, Reason: "store_slow"}, 0},
+		{receive.Observation{Step: receive.StepStore, Outcome: receive.StoreLost}, 1},
+		{receive.Observation{Step: receive.StepRequest, Outcome: receive.Failed, Reason: "store_slow"}, 1},
+		{receive.Observation{Step: receive.StepStore, Outcome: receive.StoreBack}, 0},
+	} {
+		step.o.Source, step.o.Provider = "billing", "stripe"
+		m.Observe(t.Context(), step.o)
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, f := range families {
+			if f.GetName() == "inbound_store_lost" {
+				found = true
+				if got := f.GetMetric()[0].GetGauge().GetValue(); got != step.want {
+					t.Errorf("after %s: %v, want %v", step.o.Outcome, got, step.want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("after %s: it is not shown", step.o.Outcome)
 		}
 	}
 }

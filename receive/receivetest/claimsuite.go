@@ -103,6 +103,40 @@ var claimPromises = []struct {
 		c.advance(2 * time.Minute)
 		c.claim("evt_1")
 	}},
+	{"a claim that no run settles is forgotten at last, and not before", func(c *claims) {
+		p, ok := c.ClaimStore.(receive.Pruner)
+		if !ok {
+			return // it forgets by itself, or keeps few
+		}
+		prune := func(want int) {
+			c.Helper()
+			if n, err := p.Prune(c.Context()); n != want || err != nil {
+				c.Errorf("pruned %d, %v, want %d", n, err, want)
+			}
+		}
+		c.settle(c.claim("freed").Claim, receive.Outcome{State: receive.Free}, nil)
+		c.claim("crashed")
+		if l, ok := c.ClaimStore.(receive.DeadLetterStore); ok {
+			r := NewRecord("billing", "dead", "{}")
+			if err := l.Bury(c.Context(), &r, "no"); err != nil {
+				c.Fatal(err)
+			}
+		}
+		c.advance(receive.ClaimMemory - time.Hour)
+		prune(0)
+		for id, run := range map[string]int{"freed": 2, "crashed": 2} {
+			if f := c.claim(id); f.Claim.Run != run {
+				c.Errorf("%s: run %d before its time", id, f.Claim.Run)
+			}
+		}
+		c.advance(receive.ClaimMemory + lease + time.Hour)
+		prune(2)
+		for _, id := range []string{"freed", "crashed"} {
+			if f := c.claim(id); f.Claim.Run != 1 {
+				c.Errorf("%s: run %d after it", id, f.Claim.Run)
+			}
+		}
+	}},
 	{"an overtaken run changes nothing", func(c *claims) {
 		for _, o := range []receive.Outcome{{State: receive.Free}, {State: receive.Done, Retain: time.Hour}, {State: receive.Done, Look: true}} {
 			id := "evt_" + o.State.String()

@@ -345,7 +345,8 @@ func (s *Store) Revive(ctx context.Context, key receive.Key) error {
 func (s *Store) Prune(ctx context.Context) (removed int, err error) {
 	err = s.call(ctx, "prune", func(now time.Time) error {
 		for hash, e := range s.rows {
-			if e.Forgotten(now) {
+			claimed := !e.kept && (e.State == receive.Free || e.State == receive.Held)
+			if e.Forgotten(now) || claimed && now.Sub(e.since()) >= receive.ClaimMemory {
 				delete(s.rows, hash)
 				removed++
 			}

@@ -21,3 +21,10 @@ func TestStore_isAnInboxStore(t *testing.T) {
 		return s, s.Advance
 	})
 }
+
+func TestStore_bearsTheScenarios(t *testing.T) {
+	receivetest.TestReceivers(t, func(*testing.T) receivetest.Bench {
+		s := receivetest.NewStore()
+		return receivetest.Bench{Claims: s, Inbox: s, Advance: s.Advance, Wipe: s.Wipe}
+	})
+}

@@ -29,7 +29,7 @@ type Client interface {
 }
 
 // unsettled is how long the fence and the run count of an event that is not done are remembered.
-const unsettled = 7 * 24 * time.Hour
+const unsettled = receive.ClaimMemory
 
 // New keeps claims under the prefix "waybill:receive:". A failover to a replica, and a Redis that is
 // wiped, forget claims and successes: events then run again, they are not lost.

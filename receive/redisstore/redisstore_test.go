@@ -62,6 +62,20 @@ func TestStore_keepsTheContract(t *testing.T) {
 	})
 }
 
+func TestStore_bearsTheScenarios(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := client(t, server.Socket(), nil)
+	wipe := func() {
+		if err := rdb.FlushAll(context.WithoutCancel(t.Context())).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	receivetest.TestReceivers(t, func(t *testing.T) receivetest.Bench {
+		wipe()
+		return receivetest.Bench{Claims: redisstore.New(rdb), Advance: func(d time.Duration) { advance(t, rdb, d) }, Wipe: wipe}
+	})
+}
+
 func claim(t *testing.T, s *redisstore.Store, id string, token receive.Token) (receive.Found, error) {
 	t.Helper()
 	r := receivetest.NewRecord("billing", id, "{}")

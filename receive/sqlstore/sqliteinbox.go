@@ -258,7 +258,22 @@ func (l lite) Prune(ctx context.Context) (int, error) {
 		if err != nil {
 			return err
 		}
-		n, err = result.RowsAffected()
+		if n, err = result.RowsAffected(); err != nil {
+			return err
+		}
+		result, err = q.ExecContext(ctx, `
+			DELETE FROM waybill_receive_event
+			WHERE key IN (
+				SELECT key
+				FROM waybill_receive_event
+				WHERE state < 2 AND body IS NULL AND due <= ?
+				ORDER BY due
+				LIMIT 1000)`, now-receive.ClaimMemory.Microseconds())
+		if err != nil {
+			return err
+		}
+		claims, err := result.RowsAffected()
+		n += claims
 		return err
 	})
 	return int(n), err

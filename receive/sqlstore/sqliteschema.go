@@ -42,6 +42,7 @@ CREATE TABLE IF NOT EXISTS waybill_receive_event (
 CREATE INDEX IF NOT EXISTS waybill_receive_event_due ON waybill_receive_event (source, due) WHERE state < 2 AND body IS NOT NULL;
 CREATE INDEX IF NOT EXISTS waybill_receive_event_dead ON waybill_receive_event (source, ended_at, key) WHERE state = 3;
 CREATE INDEX IF NOT EXISTS waybill_receive_event_done ON waybill_receive_event (expires_at) WHERE state = 2;
+CREATE INDEX IF NOT EXISTS waybill_receive_event_claimed ON waybill_receive_event (due) WHERE state < 2 AND body IS NULL;
 
 -- Bodies that came under the key of another event.
 CREATE TABLE IF NOT EXISTS waybill_receive_other_body (

@@ -129,6 +129,25 @@ func TestStore_keepsTheContract(t *testing.T) {
 	})
 }
 
+func TestStore_bearsTheScenarios(t *testing.T) {
+	both(t, func(t *testing.T, s *site) {
+		receivetest.TestReceivers(t, func(t *testing.T) receivetest.Bench {
+			store, advance := s.emptied(t)
+			return receivetest.Bench{
+				Claims: store, Inbox: store, Advance: advance, Wipe: func() { s.emptied(t) },
+				Tx: store.InTx(s.insert),
+				Effects: func() (n int) {
+					if err := s.db.QueryRowContext(context.WithoutCancel(t.Context()), "SELECT count(*) FROM effect").Scan(&n); err != nil {
+						t.Error(err)
+					}
+					return n
+				},
+				Newer: func(object string, v receive.Version) bool { return apply(t, s, object, v) },
+			}
+		})
+	})
+}
+
 func claim(t *testing.T, s *site, id string) (*receive.Delivery, receive.Found) {
 	t.Helper()
 	r := receivetest.NewRecord("billing", id, "{}")

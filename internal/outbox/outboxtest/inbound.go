@@ -29,6 +29,7 @@ var inbound = topic{"what arrives at sources", []promise{
 	{"a deleted source's ids are still known", arrivalAfterDeletion},
 	{"of many that arrive at once with crossed keys one event each is stored", arrivalCrowd},
 	{"requests are listed by time and outcome", requestsAreListed},
+	{"a quarantined request is found whole, and released once", requestIsReleased},
 	{"requests are forgotten when their source says so", requestsAreForgotten},
 }}
 
@@ -384,6 +385,39 @@ func requestsAreListed(w *world) {
 	w.equal("second page", page, all[2:])
 	if !next.IsZero() {
 		w.Error("there is more after the last page")
+	}
+}
+
+func requestIsReleased(w *world) {
+	src, other := w.inboundSource(w.tenant("acme"), "s"), w.inboundSource(w.tenant("acme"), "other")
+	shard := outbox.SourceShard("s")
+	kept := outbox.InboundRequest{
+		ID: outbox.NewInboundID(w.now), Source: src.ID, Shard: shard, Outcome: outbox.InboundQuarantined, Reason: outbox.QuarantinedSchema,
+		Detail: "payload.n: got string, want number", ProviderID: "evt_1", Topic: "t", Digest: [32]byte{1}, Bytes: 3, Body: []byte("\x00\xff{"), Times: 1,
+		Metadata: map[string]string{"source": "s", "header:Content-Type": "application/json; é"}, ReleaseKey: [32]byte{9, 8},
+	}
+	refused := outbox.InboundRequest{ID: outbox.NewInboundID(w.now), Source: src.ID, Shard: shard, Outcome: outbox.InboundRejected, Reason: "mismatch", Times: 1}
+	w.must(w.store.RecordRequests(w.ctx, []outbox.InboundRequest{kept, refused}))
+	find := func() outbox.InboundRequest {
+		got, err := w.store.Request(w.ctx, src.ID, shard, kept.ID)
+		w.must(err)
+		return got
+	}
+	w.equal("found", find(), kept)
+	if _, err := w.store.Request(w.ctx, other.ID, outbox.SourceShard("other"), kept.ID); !errors.Is(err, outbox.ErrNotFound) {
+		w.Errorf("by another source: %v, want not found", err)
+	}
+
+	first, second := outbox.NewEventID(w.now), outbox.NewEventID(w.now)
+	w.must(w.store.ReleaseRequest(w.ctx, src.ID, shard, kept.ID, first))
+	w.must(w.store.ReleaseRequest(w.ctx, src.ID, shard, kept.ID, second))
+	kept.Released = first
+	w.equal("released twice", find(), kept)
+	w.equal("in the list", w.requests(src, outbox.InboundQuarantined), []outbox.InboundRequest{kept})
+	for what, id := range map[string]outbox.InboundID{"one that was refused": refused.ID, "one that is not there": outbox.NewInboundID(w.now)} {
+		if err := w.store.ReleaseRequest(w.ctx, src.ID, shard, id, first); !errors.Is(err, outbox.ErrNotFound) {
+			w.Errorf("%s: %v, want not found", what, err)
+		}
 	}
 }
 

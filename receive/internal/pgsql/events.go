@@ -273,14 +273,22 @@ func (s Events) Prune(ctx context.Context) (int, error) {
 			LIMIT 1000
 			FOR UPDATE SKIP LOCKED
 		),
+		unsettled AS (
+			SELECT key
+			FROM waybill_receive.event
+			WHERE state < 2 AND body IS NULL AND due <= (SELECT clock_timestamp()) - make_interval(secs => $1::float8)
+			ORDER BY due
+			LIMIT 1000
+			FOR UPDATE SKIP LOCKED
+		),
 		pruned AS (
 			DELETE FROM waybill_receive.event AS e
-			USING expired
-			WHERE e.key = expired.key
+			USING (SELECT key FROM expired UNION ALL SELECT key FROM unsettled) AS gone
+			WHERE e.key = gone.key
 			RETURNING 1
 		)
 		SELECT count(*)
-		FROM pruned`, nil, &n)
+		FROM pruned`, []any{receive.ClaimMemory.Seconds()}, &n)
 	return n, err
 }
 

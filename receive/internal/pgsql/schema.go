@@ -49,6 +49,7 @@ CREATE TABLE IF NOT EXISTS waybill_receive.event (
 CREATE INDEX IF NOT EXISTS event_due ON waybill_receive.event (source, due) WHERE state < 2 AND body IS NOT NULL;
 CREATE INDEX IF NOT EXISTS event_dead ON waybill_receive.event (source, ended_at, key) WHERE state = 3;
 CREATE INDEX IF NOT EXISTS event_done ON waybill_receive.event (expires_at) WHERE state = 2;
+CREATE INDEX IF NOT EXISTS event_claimed ON waybill_receive.event (due) WHERE state < 2 AND body IS NULL;
 
 -- Bodies that came under the key of another event.
 CREATE TABLE IF NOT EXISTS waybill_receive.other_body (
