@@ -59,10 +59,12 @@ type InboundRequest struct {
 	ProviderID string `json:"provider_id"`
 	Topic      string `json:"topic"`
 	EventID    string `json:"event_id"`
-	Reason     string `json:"reason"`
-	Detail     string `json:"detail"`
-	Bytes      int    `json:"bytes"`
-	Digest     string `json:"digest"`
-	Times      int    `json:"times"`
-	Body       []byte `json:"body_base64"` // of a quarantined one
+	// ReleasedEventID is the event that a quarantined one was made.
+	ReleasedEventID string `json:"released_event_id"`
+	Reason          string `json:"reason"`
+	Detail          string `json:"detail"`
+	Bytes           int    `json:"bytes"`
+	Digest          string `json:"digest"`
+	Times           int    `json:"times"`
+	Body            []byte `json:"body_base64"` // of a quarantined one
 }

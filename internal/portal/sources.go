@@ -33,6 +33,7 @@ func (o *operator) serveSources() {
 	b.Get(source+"/remove", o, act(o.askRemoveSource))
 	b.Post(source+"/remove", o, act(o.removeSource))
 	b.Get(source+"/requests/{in}/body", o, o.requestBody)
+	b.Post(source+"/requests/{in}/release", o, act(o.releaseRequest))
 }
 
 // sourceRow is a source in the list.
@@ -68,6 +69,8 @@ type requestRow struct {
 	Chip  chip
 	Event string // the address of the event it is or repeats
 	Kept  *body  // of a quarantined one
+	// Release is where a quarantined one is made an event after all; "" where it is one.
+	Release string
 }
 
 var outcomes = []struct {
@@ -96,7 +99,15 @@ func (o *operator) requestRows(source client.Source, requests []client.InboundRe
 			row.Event = withQuery(o.base.Path("search"), url.Values{"q": {r.EventID}})
 		}
 		if r.Outcome == "quarantined" {
+			if r.ReleasedEventID == "" {
+				row.Release = o.base.Path("sources", source.Name, "requests", r.ID, "release")
+			} else {
+				row.EventID, row.Event = r.ReleasedEventID, withQuery(o.base.Path("search"), url.Values{"q": {r.ReleasedEventID}})
+			}
 			row.Kept = showBytes(r.Body, min(budget, 4<<10))
+			if len(r.Body) < r.Bytes { // lists leave large ones out
+				row.Kept.Bytes, row.Kept.Cut = r.Bytes, true
+			}
 			row.Kept.URL = o.base.Path("sources", source.Name, "requests", r.ID, "body")
 			budget -= len(row.Kept.Text)
 		}
@@ -227,6 +238,18 @@ func (o *operator) requestBody(v *Visit) error {
 	}
 	v.download(r.Body, id+".body")
 	return nil
+}
+
+// releaseRequest makes an event of a quarantined request.
+func (o *operator) releaseRequest(v *Visit) error {
+	name, id := v.PathValue("source"), v.PathValue("in")
+	released, err := Tell[struct {
+		EventID string `json:"event_id"`
+	}](v.Context(), v.write(), http.MethodPost, client.Path("v1", "sources", name, "requests", id, "release"), nil, "")
+	if err != nil {
+		return err
+	}
+	return v.Redirect(v.Path("sources", name), "Released as the event "+released.EventID+".")
 }
 
 // setSource changes a source's state and says what that means.

@@ -31,6 +31,7 @@ func (s *site) arrive(name string) (quarantined outbox.InboundID) {
 			r.Reason, r.Detail = "mismatch", "the signature is another secret's "+hostile
 		case outbox.InboundQuarantined:
 			r.Body, r.Bytes, r.Digest = strange, len(strange), sha256.Sum256(strange)
+			r.Reason, r.ReleaseKey = outbox.QuarantinedOtherBody, [32]byte{1}
 			quarantined = r.ID
 		}
 		rows = append(rows, r)
@@ -110,6 +111,32 @@ func TestSources_whatArrivedIsShownAsItIs(t *testing.T) {
 	resp, body := s.visit("GET", "/sources/hub/requests/"+quarantined.String()+"/body", nil)
 	if !bytes.Equal([]byte(body), strange) || resp.Header.Get("Content-Type") != "application/octet-stream" || !strings.HasPrefix(resp.Header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("the body is not what arrived: %d, %v", resp.StatusCode, resp.Header)
+	}
+}
+
+func TestSources_quarantinedAreReleased(t *testing.T) {
+	s := newSite(t)
+	s.call("PUT", "/v1/tenants/acme", `{}`)
+	s.call("PUT", "/v1/sources/hub", `{"provider":"github","tenant":"acme","secrets":["a-secret-of-the-tests"]}`)
+	release := "/sources/hub/requests/" + s.arrive("hub").String() + "/release"
+	s.signIn()
+	if page := s.page("/sources/hub?outcome=quarantined"); !strings.Contains(page, `action="`+release) && !strings.Contains(page, release) {
+		t.Fatal("the page offers no release")
+	}
+	resp, page := s.visit("POST", release, url.Values{})
+	if resp.StatusCode != http.StatusOK || !strings.Contains(page, "Released as the event evt_") {
+		t.Errorf("%d %s", resp.StatusCode, page)
+	}
+	if page := s.page("/sources/hub?outcome=quarantined"); strings.Contains(page, release) {
+		t.Error("the page offers it again")
+	}
+	src, err := s.store.Source(t.Context(), "hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, _, err := s.store.Events(t.Context(), outbox.EventQuery{Tenant: src.Tenant}, outbox.Page{Limit: 10})
+	if err != nil || len(events) != 1 || events[0].Type != "topic.quarantined" {
+		t.Errorf("events %+v, %v", events, err)
 	}
 }
 

@@ -58,3 +58,41 @@ func TestTestClaimStore_noticesEveryBrokenStore(t *testing.T) {
 		t.Errorf("a good store breaks %q", says)
 	}
 }
+
+// brokenIn lists the promises that an inbox store breaks.
+func brokenIn(t *testing.T, wrap func(receive.InboxStore) receive.InboxStore) (says []string) {
+	t.Helper()
+	for _, p := range inboxPromises {
+		good := NewStore()
+		r := &recorder{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.test(&inbox{r, wrap(good), good.Advance})
+		}()
+		select {
+		case <-done:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s does not end", p.says)
+		}
+		if r.failed.Load() {
+			says = append(says, p.says)
+		}
+	}
+	return says
+}
+
+func TestTestInboxStore_noticesEveryBrokenStore(t *testing.T) {
+	for name, wrap := range BrokenInboxes() {
+		t.Run(name, func(t *testing.T) {
+			says := brokenIn(t, wrap)
+			if len(says) == 0 {
+				t.Error("the suite passes it")
+			}
+			t.Logf("%q", says)
+		})
+	}
+	if says := brokenIn(t, func(s receive.InboxStore) receive.InboxStore { return s }); len(says) > 0 {
+		t.Errorf("a good store breaks %q", says)
+	}
+}

@@ -164,7 +164,11 @@ var inboxPromises = []struct {
 		}
 		var ids []string
 		for _, n := range []int{2, 1, 10} {
-			for _, t := range in.take(n) {
+			taken := in.take(n)
+			if len(taken) > n {
+				in.Errorf("asked for %d, took %d", n, len(taken))
+			}
+			for _, t := range taken {
 				ids = append(ids, t.Record.Key.Source+" "+t.Record.Key.ID)
 			}
 		}
@@ -193,10 +197,15 @@ var inboxPromises = []struct {
 						empty++
 					}
 					mu.Lock()
+					twice := false
 					for _, t := range taken {
 						seen[t.Record.Key.ID]++
+						twice = twice || seen[t.Record.Key.ID] > 1
 					}
 					mu.Unlock()
+					if twice {
+						return // and it would be so for ever
+					}
 				}
 			})
 		}

@@ -184,7 +184,9 @@ func syncIgnoresContext(s *stage) {
 		entered <- struct{}{}
 		<-hang
 		return s.effects.handle(ctx, d)
-	}, func(c *receive.SyncConfig) { c.Deadline, c.Grace, c.StoreBudget = 200*time.Millisecond, 100*time.Millisecond, stageLease })
+	}, func(c *receive.SyncConfig) {
+		c.Deadline, c.Grace, c.StoreBudget = 200*time.Millisecond, 100*time.Millisecond, stageLease
+	})
 	// On a slow machine the deadline is over before the handler could be called; then it is not.
 	s.until("the handler is called", func() bool {
 		s.want(r, src, stageEvent, http.StatusServiceUnavailable)
