@@ -12,13 +12,18 @@ type inflight struct {
 
 // Go runs f.
 func (i *inflight) Go(f func()) {
-	i.mu.Lock()
-	i.n++
-	i.mu.Unlock()
+	i.begin()
 	go func() {
 		defer i.done()
 		f()
 	}()
+}
+
+// begin counts something in that done counts out.
+func (i *inflight) begin() {
+	i.mu.Lock()
+	i.n++
+	i.mu.Unlock()
 }
 
 func (i *inflight) done() {

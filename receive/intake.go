@@ -228,11 +228,14 @@ func (in *Intake) plain(r Reply) Reply {
 	return r
 }
 
+func (in *Intake) tooLarge() *Arrival {
+	return &Arrival{Answer: Reply{Status: in.codes.TooLarge}, Outcome: TooLarge, Reason: "body", Err: errors.New("receive: the body is larger than MaxBody")}
+}
+
 // readBody is before everything else: nothing is hashed, parsed or kept of what is too large.
 func (in *Intake) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Arrival) {
-	tooLarge := &Arrival{Answer: Reply{Status: in.codes.TooLarge}, Outcome: TooLarge, Reason: "body", Err: errors.New("receive: the body is larger than MaxBody")}
 	if r.ContentLength > in.maxBody {
-		return nil, tooLarge
+		return nil, in.tooLarge()
 	}
 	// The signature is over what was sent, and what an encoding hides may be of any size.
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
@@ -249,7 +252,7 @@ func (in *Intake) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Arr
 	}
 	if err != nil {
 		if _, over := errors.AsType[*http.MaxBytesError](err); over {
-			return nil, tooLarge
+			return nil, in.tooLarge()
 		}
 		return nil, &Arrival{Answer: Reply{Status: in.codes.Failed}, Outcome: Failed, Reason: "read", Err: err}
 	}

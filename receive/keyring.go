@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ const (
 type keyring struct {
 	scheme signature.Scheme
 	fetch  func(context.Context) ([]Secret, error)
+	// lasting are the keys if they never change: not fetched, and none has an end.
+	lasting []signature.Key
 
 	mu       sync.Mutex
 	keys     []heldKey
@@ -42,6 +45,9 @@ func newKeyring(src *Source, now time.Time) (*keyring, []Problem) {
 	}
 	keys, problems := parseSecrets(k.scheme, src.Secrets)
 	k.keys = keys
+	if !slices.ContainsFunc(keys, func(k heldKey) bool { return !k.until.IsZero() }) {
+		k.lasting = live(keys, now)
+	}
 	if len(problems) == 0 && len(live(keys, now)) == 0 {
 		what := "there is no secret, so nothing can be verified"
 		if len(keys) > 0 {
@@ -82,6 +88,9 @@ func live(keys []heldKey, now time.Time) []signature.Key {
 // down must not hold up or refuse events.
 func (k *keyring) current(ctx context.Context, now time.Time, again bool) ([]signature.Key, error) {
 	if k.fetch == nil {
+		if k.lasting != nil {
+			return k.lasting, nil
+		}
 		return live(k.keys, now), nil
 	}
 	k.mu.Lock()

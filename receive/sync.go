@@ -153,7 +153,7 @@ func (s *Sync) serve(ctx context.Context, records []Record, start time.Time) ans
 }
 
 func (s *Sync) serveOne(ctx context.Context, r *Record, start time.Time) answer {
-	t := &turn{Sync: s, record: r, token: NewToken(), store: s.cfg.Store, start: start}
+	t := &turn{Sync: s, record: r, hash: r.Key.Hash(), base: context.WithoutCancel(ctx), token: NewToken(), store: s.cfg.Store, start: start}
 	return t.serve(ctx)
 }
 
@@ -197,25 +197,34 @@ func down(err error) string {
 // is only a wake-up: what they answer is what the store then says.
 type localRuns struct {
 	mu   sync.Mutex
-	ends map[[32]byte]chan struct{}
+	runs map[[32]byte]*localRun
 }
 
-// begin registers a run; the func it returns ends it.
-func (l *localRuns) begin(hash [32]byte) func() {
-	end := make(chan struct{})
+// localRun is one run; its channel is made for whoever waits first.
+type localRun struct{ ended chan struct{} }
+
+// begin registers a run, and over ends it.
+func (l *localRuns) begin(hash [32]byte, r *localRun) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ends == nil {
-		l.ends = map[[32]byte]chan struct{}{}
+	if l.runs == nil {
+		l.runs = map[[32]byte]*localRun{}
 	}
-	l.ends[hash] = end
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		close(end)
-		if l.ends[hash] == end {
-			delete(l.ends, hash)
-		}
+	if old := l.runs[hash]; old != nil {
+		r.ended = old.ended // who waits for the run that this one overtakes waits for this one
+		old.ended = nil
+	}
+	l.runs[hash] = r
+}
+
+func (l *localRuns) over(hash [32]byte, r *localRun) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.ended != nil {
+		close(r.ended)
+	}
+	if l.runs[hash] == r {
+		delete(l.runs, hash)
 	}
 }
 
@@ -223,5 +232,12 @@ func (l *localRuns) begin(hash [32]byte) func() {
 func (l *localRuns) end(hash [32]byte) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ends[hash]
+	r := l.runs[hash]
+	if r == nil {
+		return nil
+	}
+	if r.ended == nil {
+		r.ended = make(chan struct{})
+	}
+	return r.ended
 }

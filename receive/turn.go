@@ -11,6 +11,12 @@ import (
 type turn struct {
 	*Sync
 	record *Record
+	hash   [32]byte        // of its key
+	base   context.Context // the request's values, without its end
+	here   localRun
+	ctx    runContext    // of the run
+	result answer        // of the run,
+	ended  chan struct{} // once this is closed
 	token  Token
 	store  ClaimStore // which granted, or was asked last
 	other  bool       // store is the one that StoreDown falls back to
@@ -36,7 +42,7 @@ func (t *turn) serve(ctx context.Context) answer {
 	for waited := false; ; waited = true {
 		// The lease counts from before the question: the answer may take its time.
 		sent := time.Now()
-		ended := t.runs.end(t.record.Key.Hash())
+		ended := t.runs.end(t.hash)
 		found, err := t.claim(ctx)
 		if err != nil {
 			a, again := t.storeDown(ctx, err, sent, waited)
@@ -109,7 +115,7 @@ func (t *turn) claim(ctx context.Context) (found Found, err error) {
 	}
 	t.asked = true
 	for range 2 {
-		if found, err = t.claimOnce(ctx); err == nil {
+		if found, err = t.claimOnce(); err == nil {
 			break
 		}
 	}
@@ -119,8 +125,8 @@ func (t *turn) claim(ctx context.Context) (found Found, err error) {
 	return found, err
 }
 
-func (t *turn) claimOnce(ctx context.Context) (Found, error) {
-	ctx, cancel := detached(ctx, t.budget/2)
+func (t *turn) claimOnce() (Found, error) {
+	ctx, cancel := context.WithTimeout(t.base, t.budget/2)
 	defer cancel()
 	lease := t.lease
 	if t.breaks.shortLease {
@@ -161,14 +167,14 @@ func (t *turn) release(ctx context.Context, c *Claim, reason string) {
 	if !t.asked {
 		return // and so it is not held
 	}
-	err := t.settle(ctx, c, Outcome{State: Free, Reason: reason})
+	err := t.settle(c, Outcome{State: Free, Reason: reason})
 	if err != nil && c.Granted {
 		t.settled(ctx, c.Key, ReleaseFailed, err)
 	}
 }
 
-func (t *turn) settle(ctx context.Context, c *Claim, o Outcome) error {
-	ctx, cancel := detached(ctx, t.budget)
+func (t *turn) settle(c *Claim, o Outcome) error {
+	ctx, cancel := context.WithTimeout(t.base, t.budget)
 	defer cancel()
 	return t.store.Settle(ctx, c, o)
 }
@@ -189,22 +195,30 @@ func (t *turn) run(ctx context.Context, c *Claim, sent time.Time, degraded strin
 		t.note(ctx, Observation{Step: StepRun, Key: c.Key, Outcome: Takeover})
 	}
 	if t.breaks.doneFirst {
-		_ = t.settle(ctx, c, d.Done())
+		_ = t.settle(c, d.Done())
 	}
-	end := t.runs.begin(c.Key.Hash())
-	result := make(chan answer, 1)
-	t.running.Go(func() {
-		defer end()
-		t.began = time.Now()
-		limited, cancel := context.WithDeadlineCause(t.hard, deadline, ErrDeadline)
+	t.runs.begin(t.hash, &t.here)
+	limited, cancel := context.WithDeadlineCause(t.hard, deadline, ErrDeadline)
+	t.ctx, t.ended = runContext{limited, ctx}, make(chan struct{})
+	t.running.begin()
+	go func() {
+		defer t.running.done()
+		defer t.runs.over(t.hash, &t.here)
 		defer cancel()
-		result <- t.finish(ctx, d, t.handle(runContext{limited, ctx}, d, deadline))
-	})
+		t.began = time.Now()
+		t.result = t.finish(ctx, d, t.handle(&t.ctx, d, deadline))
+		close(t.ended)
+	}()
+	select {
+	case <-t.ended:
+		return t.result
+	case <-limited.Done(): // also when the run is over
+	}
 	timer := time.NewTimer(time.Until(deadline.Add(t.grace / 2)))
 	defer timer.Stop()
 	select {
-	case a := <-result:
-		return a
+	case <-t.ended:
+		return t.result
 	case <-timer.C:
 	}
 	// It still runs, and Go cannot kill it. Its claim is its own until it returns or the lease ends.
@@ -222,7 +236,7 @@ type runContext struct {
 	request context.Context
 }
 
-func (c runContext) Value(key any) any {
+func (c *runContext) Value(key any) any {
 	if v := c.Context.Value(key); v != nil {
 		return v
 	}
@@ -234,7 +248,7 @@ func (t *turn) finish(ctx context.Context, d *Delivery, err error) answer {
 	c := d.claim
 	v := t.judge(err, c)
 	if v == unlooked {
-		v, err = t.look(ctx, func(ctx context.Context, o Outcome) error { return t.settle(ctx, c, o) })
+		v, err = t.look(ctx, func(_ context.Context, o Outcome) error { return t.settle(c, o) })
 	}
 	o := Observation{Step: StepRun, Key: c.Key, Took: time.Since(t.began), LeaseLeft: time.Until(c.Until), Err: err}
 	var a answer
@@ -275,7 +289,7 @@ func (t *turn) confirm(ctx context.Context, d *Delivery) {
 	}
 	var err error
 	for range 3 {
-		err = t.settle(ctx, d.claim, d.Done())
+		err = t.settle(d.claim, d.Done())
 		if err == nil || errors.Is(err, ErrLeaseLost) || t.left(t.budget) < 0 || !d.claim.Granted {
 			break
 		}
@@ -291,14 +305,14 @@ func (t *turn) bury(ctx context.Context, d *Delivery, cause error) answer {
 	o := Outcome{State: Dead, Reason: cause.Error(), Record: t.record}
 	switch {
 	case t.breaks.noLetter:
-		_ = t.settle(ctx, c, d.Done())
+		_ = t.settle(c, d.Done())
 		return t.done(DeadLettered, Reply{})
 	case t.letters == nil || t.own && t.other:
 		// Nowhere to put it. In a fallback's claim there is no letter of the other store.
 		t.release(ctx, c, cause.Error())
 		return t.fail("permanent", cause)
 	case t.own:
-		err := t.settle(ctx, c, o)
+		err := t.settle(c, o)
 		if err == nil || t.breaks.unansweredLetter && !errors.Is(err, ErrLeaseLost) {
 			return t.done(DeadLettered, Reply{})
 		}
@@ -307,7 +321,7 @@ func (t *turn) bury(ctx context.Context, d *Delivery, cause error) answer {
 	}
 	// The letter first: the other order would forget the event if we die in between.
 	if t.breaks.doneBeforeLetter {
-		if err := t.settle(ctx, c, d.Done()); err != nil {
+		if err := t.settle(c, d.Done()); err != nil {
 			return t.fail("letter", err)
 		}
 	}
@@ -318,6 +332,6 @@ func (t *turn) bury(ctx context.Context, d *Delivery, cause error) answer {
 		t.release(ctx, c, cause.Error())
 		return t.fail("letter", fmt.Errorf("%w (and its dead letter could not be written: %w)", cause, err))
 	}
-	t.settled(ctx, c.Key, ConfirmFailed, t.settle(ctx, c, d.Done()))
+	t.settled(ctx, c.Key, ConfirmFailed, t.settle(c, d.Done()))
 	return t.done(DeadLettered, Reply{})
 }

@@ -115,7 +115,11 @@ func (v *Verifier) anyMatches(id, timestamp string, body []byte, lines []string)
 func values(header http.Header, name string) []string {
 	var all []string
 	for key, lines := range header {
-		if strings.EqualFold(key, name) {
+		switch {
+		case !strings.EqualFold(key, name):
+		case all == nil:
+			all = lines[:len(lines):len(lines)] // the header's own; a second spelling copies it
+		default:
 			all = append(all, lines...)
 		}
 	}
@@ -135,6 +139,8 @@ func single(header http.Header, name string) (string, error) {
 	return lines[0], nil
 }
 
+var errTimestamp = fmt.Errorf("%w: %s is not a decimal number of seconds", ErrMalformed, HeaderTimestamp)
+
 // maxTimestampDigits keeps a timestamp far from where arithmetic on it could overflow.
 const maxTimestampDigits = 15
 
@@ -142,18 +148,17 @@ const maxTimestampDigits = 15
 // or leading zero. A lenient parser that turns "abc" into something for which every comparison
 // is false has let such messages through elsewhere.
 func parseTimestamp(s string) (int64, error) {
-	malformed := fmt.Errorf("%w: %s is not a decimal number of seconds", ErrMalformed, HeaderTimestamp)
 	if len(s) > maxTimestampDigits || len(s) > 1 && s[0] == '0' {
-		return 0, malformed
+		return 0, errTimestamp
 	}
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
-			return 0, malformed
+			return 0, errTimestamp
 		}
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return 0, malformed
+		return 0, errTimestamp
 	}
 	return n, nil
 }
