@@ -74,6 +74,8 @@ func exitCode(err error) int {
 		return exitUnreachable
 	}
 	switch {
+	case errors.Is(err, sqlite.ErrPlace):
+		return exitRefused
 	case errors.Is(err, outbox.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return exitNotFound
 	case errors.Is(err, sqlite.ErrInUse), errors.Is(err, postgres.ErrSchema), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EADDRINUSE):

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"net"
 	"os"
 	"path/filepath"
@@ -57,7 +58,12 @@ func TestCommandLine_refusesWithOneSentenceAndACode(t *testing.T) {
 	}
 	nobody := "http://" + free.Addr().String()
 	free.Close()
-	key := "WAYBILL_API_KEY=k"
+	key, sealing := "WAYBILL_API_KEY=k", "WAYBILL_ENCRYPTION_KEY="+base64.StdEncoding.EncodeToString(make([]byte, 32))
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { taken.Close() })
 	for name, row := range map[string]struct {
 		env  []string
 		args string
@@ -74,6 +80,13 @@ func TestCommandLine_refusesWithOneSentenceAndACode(t *testing.T) {
 		"a setting that cannot be used":    {[]string{"WAYBILL_RETENTION=soon"}, "serve", exitUsage, `WAYBILL_RETENTION: "soon" must be a duration such as 90s, 8h or 30d`},
 		"a part that cannot be alone":      {nil, "serve --roles api", exitUsage, "--roles: must include dispatch with SQLite: no other process can do it"},
 		"a file of settings that is gone":  {nil, "serve --config nowhere.yaml", exitUsage, "nowhere.yaml: cannot read the configuration file: no such file or directory"},
+		"an address with a raw password":   {[]string{"WAYBILL_DATABASE_URL=postgres://w:hunter2 #@h/d"}, "config check", exitUsage, "WAYBILL_DATABASE_URL: is not a PostgreSQL address"},
+		"a port that is none":              {[]string{"WAYBILL_DATABASE_URL=postgres://w:hunter2@h:99999/d"}, "serve", exitUsage, "WAYBILL_DATABASE_URL: is not a PostgreSQL address"},
+		"a directory that is not there":    {[]string{key}, "serve --database-url sqlite://nowhere/waybill.db", exitRefused, "there is no directory"},
+		"a directory for a database":       {[]string{key}, "serve --database-url sqlite://.", exitRefused, ". is a directory; name a file in it"},
+		"a port that is taken":             {[]string{key}, "serve --listen " + taken.Addr().String(), exitRefused, "the address is already in use"},
+		"an address of another machine":    {[]string{"WAYBILL_API_KEY=0123456789abcdef0123456789abcdef"}, "serve --listen 203.0.113.7:8420", exitRefused, "this machine has no such address"},
+		"PostgreSQL that is away":          {[]string{key, sealing}, "serve --database-url postgres://127.0.0.1:1/x", exitUnreachable, "PostgreSQL: the server cannot be reached; does it run"},
 		"a server without a key":           {nil, "serve", exitRefused, "WAYBILL_API_KEY is not set"},
 		"a server anybody could guess at":  {[]string{key}, "serve --listen 0.0.0.0:0", exitRefused, "can be reached by others"},
 		"PostgreSQL without its key":       {[]string{key}, "serve --database-url postgres://127.0.0.1:1/x", exitRefused, "WAYBILL_ENCRYPTION_KEY is not set"},

@@ -9,6 +9,7 @@ import (
 	"net/http/pprof"
 	"net/url"
 	"strings"
+	"syscall"
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/config"
@@ -117,9 +118,22 @@ func (a *App) serve(programs *api.API, pages http.Handler) error {
 
 func (a *App) listen(into *net.Listener, address string) (err error) {
 	if *into, err = net.Listen("tcp", address); err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return cannotListen(address, err)
 	}
 	return nil
+}
+
+// cannotListen says what to do about an address that cannot be listened at.
+func cannotListen(address string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return &config.Refusal{Reason: "cannot listen at " + address + ": the address is already in use; is a waybill running already? --listen or WAYBILL_LISTEN names another address, and :0 any free port"}
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return &config.Refusal{Reason: "cannot listen at " + address + ": this machine has no such address; 0.0.0.0 means all that it has"}
+	case errors.Is(err, syscall.EACCES):
+		return &config.Refusal{Reason: "cannot listen at " + address + ": this user may not use that port; those from 1024 on are free for all"}
+	}
+	return fmt.Errorf("cannot listen at %s: %w", address, err)
 }
 
 // serveAdmin answers behind the admin listener until it is closed.

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
@@ -187,6 +189,12 @@ func setDatabase(to *Secret, v string) error {
 	}
 	if !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
 		return errors.New("must begin with sqlite:// or postgres://")
+	}
+	// What is wrong with it is not told: the text may hold the password. Parameters may name files
+	// that only the server's machine has.
+	address, _, _ := strings.Cut(v, "?")
+	if _, err := pgconn.ParseConfig(address); err != nil {
+		return errors.New("is not a PostgreSQL address: write postgres://user:password@host:5432/database, where a password's : / @ # % ? and spaces become %3A %2F %40 %23 %25 %3F %20")
 	}
 	*to = Secret(v)
 	return nil

@@ -20,7 +20,11 @@ const leastFree = 1 << 30
 
 // file examines a SQLite file and the disk it is on.
 func file(ctx context.Context, path string) []Finding {
-	found := disk(filepath.Dir(path))
+	dir := filepath.Dir(path)
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs // "." tells nobody anything
+	}
+	found := disk(dir)
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return append(found, Finding{Subject: "database", Grade: OK, Detail: path + " is not there yet; the first start makes it."})

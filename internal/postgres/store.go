@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -94,9 +95,28 @@ func (s *Store) Close() error {
 // Ping reports whether the database answers.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.pool.Ping(ctx); err != nil {
-		return fmt.Errorf("PostgreSQL: %w", err)
+		return unreached(err)
 	}
 	return nil
+}
+
+// unreached says what to do about a database that does not let this program in.
+func unreached(err error) error {
+	pgErr, said := errors.AsType[*pgconn.PgError](err)
+	_, dialled := errors.AsType[*pgconn.ConnectError](err)
+	switch {
+	case said && pgErr.Code == "3D000":
+		return fmt.Errorf("PostgreSQL: that server has no such database; make it (createdb) and run waybill migrate up: %w", err)
+	case said && (pgErr.Code == "28P01" || pgErr.Code == "28000"):
+		return fmt.Errorf("PostgreSQL: the server does not let this user in; is the password right, and does pg_hba.conf allow it? %w", err)
+	case said && pgErr.Code == "53300":
+		return fmt.Errorf("PostgreSQL: the server has no connection left; raise its max_connections or lower WAYBILL_DATABASE_MAX_CONNS: %w", err)
+	case said:
+		return fmt.Errorf("PostgreSQL: %w", err)
+	case dialled:
+		return fmt.Errorf("PostgreSQL: the server cannot be reached; does it run, and does the database URL name it? %w", err)
+	}
+	return fmt.Errorf("PostgreSQL: %w", err)
 }
 
 func connect(ctx context.Context, url string, conns int) (*pgxpool.Pool, error) {

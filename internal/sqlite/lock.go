@@ -24,11 +24,14 @@ type FileLock struct {
 // wait. The lock is on a file of its own, path + ".lock": one on the database itself would be
 // SQLite's business. ErrInUse if another process has it.
 func Lock(path string) (*FileLock, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, placed(path, syscall.EISDIR)
+	}
 	name := path + ".lock"
 	for {
 		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			return nil, placed(path, fmt.Errorf("lock %s: %w", path, err))
 		}
 		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if errors.Is(err, syscall.EWOULDBLOCK) {

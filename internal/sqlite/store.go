@@ -67,7 +67,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	chooseSystemCalls()
 	if err := create(cfg.Path); err != nil {
-		return nil, fmt.Errorf("sqlite: %w", err)
+		return nil, fmt.Errorf("sqlite: %w", placed(cfg.Path, err))
 	}
 	// The WAL is copied into the file within a commit every 4,000 pages, 16 MB: 40 ms for whoever
 	// waits then. More often costs more in all; doing it beside the writer made the longest waits
@@ -78,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	writes.SetMaxOpenConns(1)
 	if err := migrate(ctx, writes); err != nil {
-		return nil, errors.Join(fmt.Errorf("sqlite: %s: %w", cfg.Path, err), writes.Close())
+		return nil, errors.Join(fmt.Errorf("sqlite: %w", placed(cfg.Path, err)), writes.Close())
 	}
 	reads, err := sql.Open("sqlite", dsn(cfg.Path, "cache_size(-4096)", "query_only(1)"))
 	if err != nil {
