@@ -12,6 +12,7 @@ command -v redis-server >/dev/null || missing+=(redis-server)
 command -v curl >/dev/null || missing+=(curl)
 command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
 command -v ip >/dev/null || missing+=(iproute2)
+command -v promtool >/dev/null || missing+=(prometheus) # for promtool alone
 command -v cc >/dev/null || missing+=(gcc libc6-dev) # the race detector links with it
 
 for tool in node npm; do
