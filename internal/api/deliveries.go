@@ -159,11 +159,15 @@ func (a *API) deliveryList(q *request, p *params, query outbox.DeliveryQuery) (*
 	query.Reason = outbox.DeadReason(p.oneOf("reason", deadReasons...))
 	query.StatusCode, query.StatusClass = p.statusCode()
 	query.From, query.To = p.span()
+	beside := id(p, "after", outbox.ParseDeliveryID)
 	page, after := p.page()
 	if err := p.err(); err != nil {
 		return nil, err
 	}
 	query.After = outbox.DeliveryID(after)
+	if query.After.IsZero() {
+		query.After = beside
+	}
 	rows, next, err := a.cfg.Store.Deliveries(q.Context(), query, page)
 	if err != nil {
 		return nil, err

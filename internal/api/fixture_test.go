@@ -24,7 +24,6 @@ import (
 	"github.com/waybill-dev/waybill/internal/postgres/pgtest"
 	"github.com/waybill-dev/waybill/internal/publish"
 	"github.com/waybill-dev/waybill/internal/session"
-	"github.com/waybill-dev/waybill/internal/signing"
 	"github.com/waybill-dev/waybill/internal/sqlite"
 	"github.com/waybill-dev/waybill/internal/thin"
 	"github.com/waybill-dev/waybill/internal/traffic"
@@ -80,9 +79,9 @@ func (testGuard) CheckHeaders(h map[string]string) (map[string]string, error) {
 
 type testPreviewer struct{ sender *attempt.Sender }
 
-func (p testPreviewer) Preview(e *outbox.Endpoint, t *outbox.Tenant, book signing.Book, event *outbox.Event) (attempt.Preview, error) {
-	target := p.sender.Prepare(attempt.Of(e, t, e.Retry, book))
-	return p.sender.Preview(attempt.Request{Target: target, Event: event.ID, EventType: event.Type, N: 1, Sequence: 1, Payload: event.Payload, Metadata: event.Metadata})
+func (p testPreviewer) Preview(r *Previewed) (attempt.Preview, error) {
+	target := p.sender.Prepare(attempt.Of(r.Endpoint, r.Tenant, r.Endpoint.Retry, r.Book))
+	return p.sender.Preview(attempt.Request{Target: target, Event: r.Event.ID, EventType: r.Event.Type, N: r.N, Sequence: r.Sequence, Payload: r.Event.Payload, Metadata: r.Event.Metadata})
 }
 
 // newFixture is the API over SQLite.

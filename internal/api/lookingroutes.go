@@ -8,6 +8,7 @@ var (
 		{name: "from", about: "RFC 3339; 24 hours before to by default."},
 		{name: "to", about: "RFC 3339; now by default."},
 		{name: "bucket", about: "The length of a step: 1m, 5m, 1h, 1d. Older than two days there are whole hours alone."},
+		{name: "endpoint_id", about: "ep_…; of this endpoint alone. Then there is no published, unmatched or planned."},
 	})
 )
 

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -106,7 +107,18 @@ type previewView struct {
 
 // Previewer builds requests without sending them; internal/attempt's Sender.
 type Previewer interface {
-	Preview(e *outbox.Endpoint, t *outbox.Tenant, book signing.Book, event *outbox.Event) (attempt.Preview, error)
+	Preview(p *Previewed) (attempt.Preview, error)
+}
+
+// Previewed is what a request is built of.
+type Previewed struct {
+	Endpoint *outbox.Endpoint
+	Tenant   *outbox.Tenant
+	Book     signing.Book
+	Event    *outbox.Event
+	N        int       // which attempt it would be
+	Sequence int64     // the delivery's number at its endpoint
+	At       time.Time // now
 }
 
 // preview builds and signs a request exactly as a first attempt would, and does not send it.
@@ -146,11 +158,55 @@ func (a *API) preview(q *request) (*answer, error) {
 		Metadata:  asked.metadata,
 		CreatedAt: q.now,
 	}
-	p, err := a.cfg.Previewer.Preview(&e, &q.tenant, book, &event)
+	return a.previewOf(&Previewed{Endpoint: &e, Tenant: &q.tenant, Book: book, Event: &event, N: 1, Sequence: 1, At: q.now})
+}
+
+func (a *API) previewOf(asked *Previewed) (*answer, error) {
+	p, err := a.cfg.Previewer.Preview(asked)
 	if err != nil {
 		return nil, fail(CodeEndpointInactive, "%s", err)
 	}
 	return ok(previewView{p.Method, p.URL, headerMap(p.Headers), base64.StdEncoding.EncodeToString(p.Body)})
+}
+
+// previewOfDelivery builds the request that the delivery's next attempt would make, with a
+// signature of now, and does not send it.
+func (a *API) previewOfDelivery(q *request) (*answer, error) {
+	id, err := q.pathDelivery()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := q.empty(); err != nil {
+		return nil, err
+	}
+	if a.cfg.Previewer == nil {
+		return nil, outbox.ErrNotFound
+	}
+	tenant := q.tenant.TenantRef
+	d, err := q.store.Delivery(q.Context(), tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	e, err := q.store.Endpoint(q.Context(), tenant, outbox.EndpointRef{ID: d.Endpoint})
+	if errors.Is(err, outbox.ErrNotFound) {
+		return nil, outbox.ErrEndpointGone
+	}
+	if err != nil {
+		return nil, err
+	}
+	view, err := q.store.Event(q.Context(), tenant, d.Event)
+	if err != nil {
+		return nil, err
+	}
+	event := view.Event
+	if event.Payload, err = q.store.Payload(q.Context(), tenant, d.Event); err != nil {
+		return nil, err
+	}
+	book, err := a.bookOf(q)
+	if err != nil {
+		return nil, err
+	}
+	return a.previewOf(&Previewed{Endpoint: &e, Tenant: &q.tenant, Book: book, Event: &event, N: d.Attempt + 1, Sequence: d.Sequence, At: q.now})
 }
 
 // publicKeysView is the document of a tenant's public keys.

@@ -79,6 +79,7 @@ var (
 		{name: "kind", about: "Of the last failure.", words: kinds},
 		{name: "reason", about: "Why it ended undelivered.", words: deadReasons},
 		{name: "status_code", about: "Of the last attempt: 404, or a class such as 5xx."},
+		{name: "after", about: "dlv_…: begin with what comes after this delivery in the order of the list, whether or not it is in the list itself."},
 	})
 	eventParam    = param{name: "event_id", about: "evt_…"}
 	endpointQuery = []param{
@@ -172,6 +173,9 @@ func routes() []*route {
 		{method: "POST", path: tenant + "/deliveries/{dlv}/replay", name: "replayDelivery", tag: "Deliveries", scope: ScopeWrite,
 			summary: "Deliver again", about: "A dead, delivered or cancelled delivery is planned again; a pending one is sent now.",
 			body: emptySchema(), answers: map[int]any{202: replayed{}}, refuses: []int{conflict}, handle: (*API).replayDelivery},
+		{method: "POST", path: tenant + "/deliveries/{dlv}/preview", name: "previewOfDelivery", tag: "Deliveries", scope: ScopeWrite,
+			summary: "The request that the next attempt would make", about: "Signed now, by the secrets of now, and not sent. Values of secret headers are replaced.",
+			body: emptySchema(), answers: map[int]any{200: previewView{}}, refuses: []int{conflict}, handle: (*API).previewOfDelivery},
 
 		{method: "GET", path: "/v1/endpoints", name: "listAllEndpoints", tag: "Operator", scope: ScopeRead, operator: true,
 			summary: "List all tenants' endpoints", query: queryOf(listParams, endpointQuery, []param{tenantParam}),

@@ -95,6 +95,7 @@ var examples = map[string]example{
 	"putEventType":          {body: `{"description":"x"}`}, "getEventType": {}, "listEventTypes": {},
 	"deleteEventType":       {fresh: func(f *fixture) string { f.call("PUT", "/v1/event-types/a.b", `{}`); return "" }},
 	"checkEndpoint":         {body: `{"url":"https://hooks.example.com/"}`},
+	"previewOfDelivery":     {body: `{}`},
 	"previewDelivery":       {body: `{"type":"a.b","payload":1}`},
 	"erasePayload":          {},
 	"createOperatorSession": {body: `{}`}, "listOperatorSessions": {}, "revokeOperatorSession": {}, "revokeOperatorSessions": {},

@@ -156,8 +156,16 @@ func (a *API) stats(q *request) (*answer, error) {
 			query.Tenant = t.TenantRef
 		}
 	}
+	query.Endpoint = id(p, "endpoint_id", outbox.ParseEndpointID)
 	if err := p.err(); err != nil {
 		return nil, err
+	}
+	if !query.Endpoint.IsZero() {
+		e, err := a.cfg.Store.Endpoint(q.Context(), query.Tenant, outbox.EndpointRef{ID: query.Endpoint})
+		if err != nil {
+			return nil, err
+		}
+		query.Tenant = e.Tenant
 	}
 	view, err := a.statsOf(q.Context(), query, unit)
 	if err != nil {

@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 
+	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/attempt"
 	"github.com/waybill-dev/waybill/internal/outbox"
 	"github.com/waybill-dev/waybill/internal/signing"
@@ -26,15 +27,17 @@ type previewer struct {
 	retry  outbox.RetryPolicy
 }
 
-// Preview builds the first attempt's request for an event that is not stored.
-func (p previewer) Preview(e *outbox.Endpoint, t *outbox.Tenant, book signing.Book, event *outbox.Event) (attempt.Preview, error) {
-	body := event.Payload
-	if e.PayloadMode == outbox.PayloadThin {
-		body = p.links.Body(thin.Event{ID: event.ID, Tenant: t.ID, Type: event.Type, CreatedAt: event.CreatedAt},
-			event.CreatedAt.Add(cmp.Or(e.ThinTTL, outbox.DefaultThinTTL)))
+// Preview builds an attempt's request.
+func (p previewer) Preview(r *api.Previewed) (attempt.Preview, error) {
+	body := r.Event.Payload
+	if r.Endpoint.PayloadMode == outbox.PayloadThin {
+		body = p.links.Body(thin.Event{ID: r.Event.ID, Tenant: r.Tenant.ID, Type: r.Event.Type, CreatedAt: r.Event.CreatedAt},
+			r.At.Add(cmp.Or(r.Endpoint.ThinTTL, outbox.DefaultThinTTL)))
 	}
-	target := p.sender.Prepare(attempt.Of(e, t, e.Retry.Over(t.Retry).Over(p.retry), book))
-	return p.sender.Preview(attempt.Request{Target: target, Event: event.ID, EventType: event.Type, N: 1, Sequence: 1, Payload: body, Metadata: event.Metadata})
+	target := p.sender.Prepare(attempt.Of(r.Endpoint, r.Tenant, r.Endpoint.Retry.Over(r.Tenant.Retry).Over(p.retry), r.Book))
+	return p.sender.Preview(attempt.Request{
+		Target: target, Event: r.Event.ID, EventType: r.Event.Type, N: r.N, Sequence: r.Sequence, Payload: body, Metadata: r.Event.Metadata,
+	})
 }
 
 // Try connects to an endpoint's address and sends nothing.

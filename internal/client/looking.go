@@ -130,3 +130,11 @@ type SeenAttempt struct {
 	Message    string    `json:"message"`
 	StatusCode int       `json:"status_code"`
 }
+
+// Preview is a request as it would be sent.
+type Preview struct {
+	Method  string            `json:"method"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers"`
+	Body    []byte            `json:"body_base64"`
+}

@@ -27,6 +27,7 @@ type attemptView struct {
 	Body       *body
 	Payload    *body
 	Curl       string
+	Fresh      string // where there is one that is signed now; "": nowhere
 	Why        string // why there is no answer to show
 }
 
@@ -63,7 +64,9 @@ func showAttempts(attempts []client.Attempt, chosen, page string, payload *body)
 		view.answered()
 		if view.Open {
 			view.Payload = payload
-			view.Curl = curl(a, payload)
+			if curlable(payload) {
+				view.Curl = curl(a.URL, a.Request.Headers, payload.Raw)
+			}
 		}
 		budget -= view.weight()
 	}
@@ -206,24 +209,27 @@ func skewNote(date string, then time.Time) string {
 	return ""
 }
 
-// curl is the command that sends the same bytes with the same headers again; "" where the body
-// cannot be written on a command line. Headers whose values are kept secret are left for the
-// reader to fill in.
-func curl(a client.Attempt, payload *body) string {
-	const most = 8 << 10
-	if payload == nil || !payload.Plain || payload.Bytes > most {
-		return ""
-	}
+// curlMost is the largest body that is written on a command line.
+const curlMost = 8 << 10
+
+// curlable reports whether a body can be written on a command line.
+func curlable(payload *body) bool {
+	return payload != nil && payload.Plain && payload.Bytes <= curlMost && !strings.ContainsRune(string(payload.Raw), 0)
+}
+
+// curl is the command that sends bytes with headers. Headers whose values are kept secret are left
+// for the reader to fill in.
+func curl(to string, headers map[string]string, raw []byte) string {
 	var b strings.Builder
-	b.WriteString("curl -sS -X POST " + shellQuote(a.URL))
-	for _, h := range sent(a.Request.Headers) {
+	b.WriteString("curl -sS -X POST " + shellQuote(to))
+	for _, h := range sent(headers) {
 		switch h.Name {
 		case "content-length", "host", "accept-encoding":
 			continue
 		}
 		b.WriteString(" \\\n  -H " + shellQuote(h.Name+": "+h.Value))
 	}
-	b.WriteString(" \\\n  --data-binary " + shellQuote(string(payload.Raw)))
+	b.WriteString(" \\\n  --data-binary " + shellQuote(string(raw)))
 	return b.String()
 }
 

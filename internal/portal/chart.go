@@ -182,3 +182,78 @@ func dayOf(day []client.Bucket) bars {
 	b.Label = fmt.Sprintf("Last 24 hours: %s answered 2xx, %s failed", grouped(int(good)), grouped(int(bad)))
 	return b
 }
+
+// dayPicture is an endpoint's last 24 hours on its own page: a bar an hour, as high as the part of
+// its attempts that was answered 2xx, on one of what failed.
+type dayPicture struct {
+	Hours  []hourBar
+	Ticks  []chartMark
+	Label  string // what the picture shows, for those who do not see it
+	Rate   string // of the whole day
+	Median string // half of the attempts took no longer; "–" where there was none
+	Slow   string // nor 95 of a hundred longer than this
+	Total  int64
+}
+
+// hourBar is one of them. Its measures are those of the picture: x and width in percent, the rest
+// in pixels.
+type hourBar struct {
+	At        time.Time
+	X         string
+	Good, Bad float64 // how high what went well is, and what failed on top of it
+	Delivered int64
+	Failed    int64
+	Rate      string
+}
+
+// dayHeight is how high a bar is, and dayTop where it begins.
+const (
+	dayHeight = 36.0
+	dayTop    = 4.0
+)
+
+// Top is where the part that went well begins.
+func (h hourBar) Top() float64 { return dayTop + h.Bad }
+
+func pictureOf(stats client.Stats) dayPicture {
+	t := &stats.Totals
+	p := dayPicture{
+		Rate: percent(t.SuccessRate), Total: t.Attempts.Total, Median: "–", Slow: "–",
+		Label: "Attempts by hour for 24 hours: none",
+	}
+	if q := t.AttemptMS; q.P50 != nil && q.P95 != nil {
+		p.Median, p.Slow = milliseconds(*q.P50), milliseconds(*q.P95)
+	}
+	worst := -1
+	for i, b := range stats.Data {
+		h := hourBar{At: b.At, X: fmt.Sprintf("%.2f%%", 100*float64(i)/float64(max(len(stats.Data), 1))), Delivered: b.Attempts.Delivered,
+			Failed: b.Attempts.Transient + b.Attempts.Permanent, Rate: percent(b.SuccessRate)}
+		if total := h.Delivered + h.Failed; total > 0 {
+			h.Good = dayHeight * float64(h.Delivered) / float64(total)
+			if h.Failed > 0 {
+				h.Good = min(h.Good, dayHeight-2) // one that failed is seen
+			}
+			h.Bad = dayHeight - h.Good
+			if h.Failed > 0 && (worst < 0 || *b.SuccessRate < *stats.Data[worst].SuccessRate) {
+				worst = i
+			}
+		}
+		p.Hours = append(p.Hours, h)
+		if i%6 == 0 {
+			place := "middle"
+			if i == 0 {
+				place = "start"
+			}
+			p.Ticks = append(p.Ticks, chartMark{At: h.X, Text: b.At.UTC().Format("15:04"), Place: place})
+		}
+	}
+	p.Ticks = append(p.Ticks, chartMark{At: "100%", Text: "now", Place: "end"})
+	switch {
+	case p.Total > 0 && worst < 0:
+		p.Label = fmt.Sprintf("Attempts by hour for 24 hours: all %s answered 2xx", grouped(p.Total))
+	case p.Total > 0:
+		b := stats.Data[worst]
+		p.Label = fmt.Sprintf("Attempts by hour for 24 hours: %s answered 2xx; the worst hour began at %s UTC, with %s", p.Rate, b.At.UTC().Format("15:04"), percent(b.SuccessRate))
+	}
+	return p
+}

@@ -52,6 +52,7 @@ func (b *Base) serveCustomers(sessions Sessions) {
 	b.Get(home+"/deliveries", c, c.deliveries)
 	b.Post(home+"/replay", c, c.may(outbox.PermissionReplay, "replay deliveries", c.replay))
 	b.Get(home+"/deliveries/{dlv}", c, c.delivery)
+	b.Get(home+"/deliveries/{dlv}/curl", c, c.may(outbox.PermissionReplay, "sign requests", c.curl))
 	b.Get(home+"/events", c, c.events)
 	b.Get(home+"/events/{evt}", c, c.event)
 	b.Get(home+"/events/{evt}/payload", c, c.payload)

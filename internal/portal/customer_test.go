@@ -117,3 +117,33 @@ func TestSkew_isOddFromAMinuteOn(t *testing.T) {
 		}
 	}
 }
+
+func TestPictureOf_aBarIsAsHighAsItsPart(t *testing.T) {
+	began := time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC)
+	rate := func(f float64) *float64 { return &f }
+	stats := client.Stats{Data: make([]client.Bucket, 24)}
+	for i := range stats.Data {
+		stats.Data[i].At = began.Add(time.Duration(i) * time.Hour)
+	}
+	hour := func(i int, good, bad int64, r float64) {
+		b := &stats.Data[i]
+		b.Attempts.Delivered, b.Attempts.Transient, b.Attempts.Total, b.SuccessRate = good, bad, good+bad, rate(r)
+	}
+	hour(0, 10, 0, 1)
+	hour(1, 1, 1, 0.5)
+	hour(2, 0, 7, 0)
+	hour(3, 9999, 1, 0.9999)
+	stats.Totals.Attempts.Total, stats.Totals.SuccessRate = 10019, rate(10010.0/10019)
+	p := pictureOf(stats)
+	for i, want := range []struct{ good, bad float64 }{{36, 0}, {18, 18}, {0, 36}, {34, 2}, {0, 0}} {
+		if h := p.Hours[i]; h.Good != want.good || h.Bad != want.bad || h.Top() != 4+want.bad {
+			t.Errorf("hour %d: %+v, want %+v", i, h, want)
+		}
+	}
+	if want := "Attempts by hour for 24 hours: 99.91 % answered 2xx; the worst hour began at 11:00 UTC, with 0.00 %"; p.Label != want {
+		t.Errorf("label %q, want %q", p.Label, want)
+	}
+	if none := pictureOf(client.Stats{Data: make([]client.Bucket, 24)}); none.Label != "Attempts by hour for 24 hours: none" || none.Rate != "–" || none.Median != "–" {
+		t.Errorf("nothing: %+v", none)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/waybill-dev/waybill/internal/client"
+	"github.com/waybill-dev/waybill/internal/outbox"
 )
 
 // deliveryPage is one delivery, with all that is known of why it is where it is.
@@ -29,6 +30,9 @@ type deliveryPage struct {
 	Event    string
 	Act      string // where it is replayed
 	Curl     string // whether there is a command to copy: the id of its element
+	Fresh    string // the address of one that is signed now; "": there is none
+	Newer    string // the addresses of the failed deliveries beside this one
+	Older    string
 	Verb     string // on the button
 }
 
@@ -78,6 +82,21 @@ func (c *customer) delivery(v *Visit) error {
 			page.Curl = last.ID + "-command"
 		}
 	}
+	if curlable(page.Payload) && v.May(string(outbox.PermissionReplay)) {
+		page.Fresh = v.at("deliveries", id, "curl")
+	}
+	for _, view := range views {
+		view.Fresh = page.Fresh
+	}
+	for order, to := range map[string]*string{"asc": &page.Newer, "desc": &page.Older} {
+		beside, err := Ask[client.Page[client.Delivery]](v, v.tenantPath("deliveries"), url.Values{"state": {"dead"}, "after": {id}, "order": {order}, "limit": {"1"}})
+		if err != nil {
+			return err
+		}
+		if len(beside.Data) > 0 {
+			*to = v.at("deliveries", beside.Data[0].ID)
+		}
+	}
 	page.Fault, page.Wait = explain(v, d, last)
 	refresh := 0
 	if d.State == "pending" && (d.Waiting == nil || d.Waiting.ETA == nil || d.Waiting.ETA.Sub(v.Now) < time.Minute) {
@@ -85,6 +104,39 @@ func (c *customer) delivery(v *Visit) error {
 	}
 	return v.Show(Page{Name: "delivery", Title: d.EventType + ", " + page.Chip.Word, Section: sectionDeliveries, Refresh: refresh, Data: page})
 }
+
+// curlPage is the command that sends the delivery once more, signed as this page was made.
+type curlPage struct {
+	Here, Delivery string
+	Command        string
+	Until          time.Time // most verifiers take the signature until then
+	Secret         bool      // some headers are left to fill in
+}
+
+// freshFor is for how long after it was made most libraries take a signature.
+const freshFor = 5 * time.Minute
+
+// curl shows the request of the next attempt as a command. Looking at it sends nothing; but whoever
+// has it can send in our name for a few minutes, so it is for those who may replay.
+func (c *customer) curl(v *Visit) error {
+	id := v.PathValue("dlv")
+	p, err := Tell[client.Preview](v.Context(), v.write(), http.MethodPost, v.tenantPath("deliveries", id, "preview"), nil, "")
+	if err != nil {
+		return err
+	}
+	if !curlable(showBytes(p.Body, payloadBudget)) {
+		return &Trouble{Status: http.StatusNotFound, Title: "This body does not fit on a command line",
+			Text: "It is larger than 8 KiB, or is not text. Download it from the delivery's page.", Next: &Link{v.at("deliveries", id), "Back to the delivery"}}
+	}
+	page := &curlPage{Here: short(id), Delivery: v.at("deliveries", id), Command: curl(p.URL, p.Headers, p.Body), Until: v.Now.Add(freshFor)}
+	for _, value := range p.Headers {
+		page.Secret = page.Secret || value == hiddenValue
+	}
+	return v.Show(Page{Name: "curl", Title: "Send it yourself", Section: sectionDeliveries, Data: page})
+}
+
+// hiddenValue is what the API shows in place of a secret header's value.
+const hiddenValue = "[secret]"
 
 // lead is what became of the delivery, in one line.
 func lead(d client.Delivery) (string, *time.Time) {

@@ -2,6 +2,7 @@ package portal
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -37,10 +38,19 @@ type endpointRow struct {
 	client.Endpoint
 	Chip chip
 	Page string
+	Day  bars
+}
+
+// dayStats is how an endpoint's last 24 hours went, hour by hour.
+func dayStats(v *Visit, endpoint string) (client.Stats, error) {
+	return Ask[client.Stats](v, v.tenantPath("stats"), url.Values{
+		"endpoint_id": {endpoint}, "bucket": {"1h"}, "to": {stampOf(v.Now.Add(time.Second))},
+		"from": {stampOf(v.Now.Truncate(time.Hour).Add(-23 * time.Hour))},
+	})
 }
 
 func (c *customer) endpoints(v *Visit) error {
-	query := url.Values{"limit": {"100"}}
+	query := url.Values{"limit": {"50"}} // each row has a picture of its own
 	if cursor := v.URL.Query().Get("cursor"); cursor != "" {
 		query.Set("cursor", cursor)
 	}
@@ -50,7 +60,13 @@ func (c *customer) endpoints(v *Visit) error {
 	}
 	var rows []endpointRow
 	for _, e := range list.Data {
-		rows = append(rows, endpointRow{e, endpointChip(e), v.at("endpoints", e.ID)})
+		row := endpointRow{Endpoint: e, Chip: endpointChip(e), Page: v.at("endpoints", e.ID)}
+		stats, err := dayStats(v, e.ID)
+		if refused, is := errors.AsType[*client.Error](err); err != nil && (!is || refused.Status != http.StatusNotFound) {
+			return err // one that was removed a moment ago has no picture
+		}
+		row.Day = dayOf(stats.Data)
+		rows = append(rows, row)
 	}
 	data := map[string]any{"Endpoints": rows, "Older": "", "Shown": some(len(rows), "endpoint", "endpoints")}
 	if list.NextCursor != nil {
@@ -71,6 +87,7 @@ type endpointPage struct {
 	Here     string // the address of this page
 	Overlaps []struct{ Seconds, Name string }
 	List     string
+	Day      dayPicture
 }
 
 // overlap is the time in which two secrets sign.
@@ -111,6 +128,11 @@ func (c *customer) showEndpoint(v *Visit, id string, form testForm, status int) 
 	if page.Name == "" {
 		page.Name = hostOf(e.URL)
 	}
+	stats, err := dayStats(v, e.ID)
+	if err != nil {
+		return err
+	}
+	page.Day = pictureOf(stats)
 	if page.Outage = outageOf(v, e); page.Outage != nil {
 		page.Outage.Dead, page.Outage.DeadCapped = c.countDead(v, e.ID, page.Outage.From)
 	}

@@ -42,6 +42,14 @@ func (siteGuard) CheckHeaders(h map[string]string) (map[string]string, error) {
 	return attempt.CheckHeaders(h, "waybill-")
 }
 
+// sitePreviewer builds requests as the sender would.
+type sitePreviewer struct{ sender *attempt.Sender }
+
+func (p sitePreviewer) Preview(r *api.Previewed) (attempt.Preview, error) {
+	target := p.sender.Prepare(attempt.Of(r.Endpoint, r.Tenant, r.Endpoint.Retry, r.Book))
+	return p.sender.Preview(attempt.Request{Target: target, Event: r.Event.ID, EventType: r.Event.Type, N: r.N, Sequence: r.Sequence, Payload: r.Event.Payload, Metadata: r.Event.Metadata})
+}
+
 func newSite(t *testing.T) *site {
 	t.Helper()
 	check := func(err error) {
@@ -65,7 +73,9 @@ func newSite(t *testing.T) *site {
 	sessions := session.New(session.Config{
 		Store: store, Clock: s.clock, Portal: func() *url.URL { return here }, Dashboard: func() *url.URL { return here },
 	})
-	s.api, err = api.New(api.Config{Store: store, Publisher: committer, Guard: siteGuard{guard}, Clock: s.clock, BootstrapKey: operatorKey, Links: sessions})
+	s.api, err = api.New(api.Config{Store: store, Publisher: committer, Guard: siteGuard{guard}, Clock: s.clock, BootstrapKey: operatorKey, Links: sessions,
+		Previewer: sitePreviewer{attempt.New(attempt.Config{Guard: guard, Clock: s.clock})},
+	})
 	check(err)
 	s.base, err = New(Config{API: s.api, Sessions: sessions, Who: s.api.Who, Clock: s.clock})
 	check(err)
@@ -192,7 +202,7 @@ func pagesOf(delivery string) []string {
 	return []string{
 		"/", "/?period=1h", "/?period=7d", "/?period=30d", "/deliveries", "/deliveries?state=dead&tenant=acme", "/endpoints", "/events", "/tenants", "/tenants/new", "/tenants/acme",
 		"/search?q=acme", "/search?q=" + url.QueryEscape(hostile), "/audit", "/replays",
-		"/portal/acme/deliveries", "/portal/acme/deliveries/" + delivery, "/portal/acme/events", "/portal/acme/endpoints", "/portal/acme/recover",
+		"/portal/acme/deliveries", "/portal/acme/deliveries/" + delivery, "/portal/acme/deliveries/" + delivery + "/curl", "/sources", "/sources/new", "/portal/acme/events", "/portal/acme/endpoints", "/portal/acme/recover",
 	}
 }
 
@@ -374,8 +384,11 @@ func TestOperator_aSessionThatMayOnlyLookActsOnNothing(t *testing.T) {
 			}
 		}
 	}
+	if resp, _ := s.visit("GET", "/portal/acme/deliveries/"+delivery+"/curl", nil); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a fresh signature: %d", resp.StatusCode)
+	}
 	for target, form := range map[string]url.Values{
-		"/dispatch": {"state": {"paused"}}, "/tenants": {"tenant": {"x"}}, "/tenants/acme": {"name": {"x"}}, "/replay": {"delivery": {delivery}}, "/portal/acme/replay": {"delivery": {delivery}},
+		"/dispatch": {"state": {"paused"}}, "/tenants": {"tenant": {"x"}}, "/tenants/acme": {"name": {"x"}}, "/replay": {"delivery": {delivery}}, "/sources": {"source": {"x"}}, "/portal/acme/replay": {"delivery": {delivery}},
 	} {
 		if resp, _ := s.visit("POST", target, form); resp.StatusCode != http.StatusForbidden {
 			t.Errorf("POST %s: %d", target, resp.StatusCode)

@@ -10,6 +10,12 @@
     const b = e.target.closest('button,a'); if (!b) return;
     const d = b.dataset, text = d.copy ?? (d.copyFrom && $('#' + d.copyFrom)?.textContent);
     if (text) navigator.clipboard?.writeText(text).then(() => say('Copied.'), () => say('Your browser did not allow copying.'));
+    // What is signed when it is asked for is fetched when it is asked for; a browser that does not let a copy wait for it goes there.
+    if (d.copyAt && navigator.clipboard?.write && !e.ctrlKey && !e.metaKey && !e.shiftKey) {
+      e.preventDefault();
+      const fetched = fetch(b.href).then(r => r.ok ? r.text() : Promise.reject()).then(h => new Blob([new DOMParser().parseFromString(h, 'text/html').getElementById(d.copyAt).textContent], { type: 'text/plain' }));
+      navigator.clipboard.write([new ClipboardItem({ 'text/plain': fetched })]).then(() => say('Copied, signed now.'), () => location.assign(b.href));
+    }
     if ('live' in d) live(b.getAttribute('aria-pressed') !== 'true');
     const t = b.hash?.length > 1 && document.getElementById(b.hash.slice(1));
     if (t && t.matches('.tabs>section')) { // a tab, or a link to one: switch without the jump
@@ -49,7 +55,7 @@
     if (k === 'j' || k === 'k') (l[i < 0 ? 0 : Math.min(l.length - 1, Math.max(0, i + (k === 'j' ? 1 : -1)))])?.focus();
     else if (k === 'x' && i >= 0) l[i].closest('tr').querySelector('[type=checkbox]')?.click();
     else if (k === 'r') (i >= 0 ? l[i].closest('tr').querySelector('button') : $('[data-replay]'))?.focus();
-    else if (k === 'c') $('[data-copy-from]')?.click();
+    else if (k === 'c') $('[data-copy-at],[data-copy-from]')?.click();
     else if (k === '/') { if ($('[data-search]')) { $('[data-search]').focus(); e.preventDefault(); } }
     else if (k === '?') $('#keys')?.togglePopover();
   });
