@@ -175,7 +175,7 @@ func routes() []*route {
 			body: emptySchema(), answers: map[int]any{202: replayed{}}, refuses: []int{conflict}, handle: (*API).replayDelivery},
 		{method: "POST", path: tenant + "/deliveries/{dlv}/preview", name: "previewOfDelivery", tag: "Deliveries", scope: ScopeWrite,
 			summary: "The request that the next attempt would make", about: "Signed now, by the secrets of now, and not sent. Values of secret headers are replaced.",
-			body: emptySchema(), answers: map[int]any{200: previewView{}}, refuses: []int{conflict}, handle: (*API).previewOfDelivery},
+			body: emptySchema(), answers: map[int]any{200: previewView{}}, refuses: []int{conflict}, asks: true, handle: (*API).previewOfDelivery},
 
 		{method: "GET", path: "/v1/endpoints", name: "listAllEndpoints", tag: "Operator", scope: ScopeRead, operator: true,
 			summary: "List all tenants' endpoints", query: queryOf(listParams, endpointQuery, []param{tenantParam}),

@@ -32,6 +32,8 @@ type Endpoint struct {
 	Description    string            `json:"description"`
 	EventTypes     []string          `json:"event_types"`
 	Headers        map[string]string `json:"headers"`
+	SecretHeaders  []string          `json:"secret_headers"` // their names
+	Certificate    *Certificate      `json:"client_certificate"`
 	Secrets        []SecretInfo      `json:"secrets"`
 	MaxInFlight    *int              `json:"max_in_flight"`
 	RateLimit      *RateLimit        `json:"rate_limit"`
@@ -45,6 +47,12 @@ type Endpoint struct {
 	CreatedAt      time.Time         `json:"created_at"`
 	Health         Health            `json:"health"`
 	Secret         string            `json:"secret"` // in the answer that made it, only
+}
+
+// Certificate is what is told of the one that is shown to servers that ask for it.
+type Certificate struct {
+	Subject  string    `json:"subject"`
+	NotAfter time.Time `json:"not_after"`
 }
 
 // SecretInfo is what is told of a signing secret.

@@ -31,6 +31,7 @@ type deliveryPage struct {
 	Act      string // where it is replayed
 	Curl     string // whether there is a command to copy: the id of its element
 	Fresh    string // the address of one that is signed now; "": there is none
+	Draft    string // the address of the endpoint's page, where this was a good test of a draft
 	Newer    string // the addresses of the failed deliveries beside this one
 	Older    string
 	Verb     string // on the button
@@ -98,6 +99,12 @@ func (c *customer) delivery(v *Visit) error {
 		}
 	}
 	page.Fault, page.Wait = explain(v, d, last)
+	if last != nil && last.Trigger == "test" && d.State == "delivered" {
+		e, err := Ask[client.Endpoint](v, v.tenantPath("endpoints", d.EndpointID), nil)
+		if err == nil && e.State == "draft" { // one that is removed by now needs no word
+			page.Draft = page.Endpoint
+		}
+	}
 	refresh := 0
 	if d.State == "pending" && (d.Waiting == nil || d.Waiting.ETA == nil || d.Waiting.ETA.Sub(v.Now) < time.Minute) {
 		refresh = 2 // it moves soon; the page follows

@@ -40,7 +40,7 @@ func faultsOf(err error, fields ...string) faults {
 }
 
 // endpointFields are those of the form.
-var endpointFields = []string{"url", "description", "event_types", "timeout_seconds", "rate_limit", "ordering", "headers"}
+var endpointFields = []string{"url", "description", "event_types", "timeout_seconds", "rate_limit", "ordering", "headers", "secret_headers", "client_certificate"}
 
 // endpointForm is the form that makes or changes an endpoint, with what is in its fields.
 type endpointForm struct {
@@ -52,6 +52,8 @@ type endpointForm struct {
 	Timeout     string
 	Rate        string // requests a second; "" for no limit
 	Ordering    string
+	Draft       bool // of a new one: nothing is sent but test events, until somebody starts it
+	Credentials credentialForm
 	Faults      faults
 	Action      string
 	Cancel      string
@@ -60,7 +62,7 @@ type endpointForm struct {
 func formOf(e client.Endpoint) endpointForm {
 	f := endpointForm{
 		ID: e.ID, URL: e.URL, Description: e.Description, EventTypes: strings.Join(e.EventTypes, "\n"),
-		Timeout: fmt.Sprint(e.TimeoutSeconds), Ordering: e.Ordering,
+		Timeout: fmt.Sprint(e.TimeoutSeconds), Ordering: e.Ordering, Credentials: credentialsOf(&e),
 	}
 	var names []string
 	for name := range e.Headers {
@@ -109,6 +111,8 @@ func (v *Visit) endpointForm() endpointForm {
 		Timeout:     strings.TrimSpace(v.PostFormValue("timeout_seconds")),
 		Rate:        strings.TrimSpace(v.PostFormValue("rate")),
 		Ordering:    v.PostFormValue("ordering"),
+		Draft:       v.PostFormValue("state") == "draft",
+		Credentials: v.readCredentials(),
 	}
 }
 
@@ -134,26 +138,27 @@ func (f *endpointForm) body(before *client.Endpoint) ([]byte, error) {
 			headers[name] = nil
 		}
 	}
-	for line := range strings.Lines(f.Headers) {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			continue
-		}
-		name, value, is := strings.Cut(line, ":")
-		if !is {
-			return nil, &client.Error{Status: http.StatusUnprocessableEntity, Items: []client.Item{{Path: "headers", Detail: "want one header a line, written as Name: value"}}}
-		}
-		name = strings.TrimSpace(name)
+	typed, err := headerLines(f.Headers, "headers")
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range typed {
 		for known := range headers {
 			if strings.EqualFold(known, name) {
 				delete(headers, known)
 			}
 		}
-		headers[name] = strings.TrimSpace(value)
+		headers[name] = value
 	}
 	request["headers"] = headers
 	if before == nil && len(headers) == 0 {
 		delete(request, "headers")
+	}
+	if before == nil && f.Draft {
+		request["state"] = "draft"
+	}
+	if err := f.Credentials.into(request, before); err != nil {
+		return nil, err
 	}
 	return json.Marshal(request)
 }
@@ -175,6 +180,7 @@ func (c *customer) addEndpoint(v *Visit) error {
 		made, err = Tell[client.Endpoint](v.Context(), v.write(), "POST", v.tenantPath("endpoints"), body, v.Key())
 	}
 	if f.Faults = faultsOf(err, endpointFields...); f.Faults != nil {
+		f.Credentials = f.Credentials.shown(nil)
 		return c.showForm(v, f, http.StatusUnprocessableEntity)
 	}
 	if err != nil {
@@ -194,6 +200,7 @@ func (c *customer) changeEndpoint(v *Visit) error {
 		_, err = Tell[client.Endpoint](v.Context(), v.write(), "PATCH", v.tenantPath("endpoints", f.ID), body, "")
 	}
 	if f.Faults = faultsOf(err, endpointFields...); f.Faults != nil {
+		f.Credentials = f.Credentials.shown(&before)
 		return c.showForm(v, f, http.StatusUnprocessableEntity)
 	}
 	if err != nil {

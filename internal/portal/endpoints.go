@@ -165,7 +165,11 @@ func (c *customer) pause(v *Visit) error {
 }
 
 func (c *customer) resume(v *Visit) error {
-	return c.setState(v, "active", "Resumed. What waited is sent now, the oldest first.")
+	say := "Resumed. What waited is sent now, the oldest first."
+	if e, err := Ask[client.Endpoint](v, v.tenantPath("endpoints", v.PathValue("ep")), nil); err == nil && e.State == "draft" {
+		say = "Started. It gets the events from now on."
+	}
+	return c.setState(v, "active", say)
 }
 
 // probe has the oldest waiting delivery tried now.
