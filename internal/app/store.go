@@ -48,6 +48,14 @@ func openStore(ctx context.Context, cfg config.Config, log *slog.Logger, life *l
 		return nil, nil, err
 	}
 	life.onStop("database", stopSoon, func(context.Context) error { return server.Close() })
+	// It serves all the same, as somebody may want it to, but never in silence.
+	durability, err := server.Durability(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if reason, advice := durability.Weakness(); reason != "" {
+		log.ErrorContext(ctx, "accepted events can be lost in a crash", "reason", reason, "advice", advice)
+	}
 	if err := admitKeys(ctx, cfg, keys, server); err != nil {
 		return nil, nil, err
 	}

@@ -87,26 +87,22 @@ func (x *examination) identity(cfg *config.Config) {
 
 // settings looks at those that decide whether "accepted" means durable, and that keep tables small.
 func (x *examination) settings() {
-	var fsync, fullPages, autovacuum, commit, standbys string
+	var d postgres.Durability
+	var autovacuum string
 	var idle bool
-	if !x.ask("durability", `
-		SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('autovacuum'),
-		       current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
-		       current_setting('idle_in_transaction_session_timeout') <> '0'`,
-		&fsync, &fullPages, &autovacuum, &commit, &standbys, &idle) {
+	if !x.ask("durability", postgres.DurabilityQuery, &d.Fsync, &d.FullPageWrites, &d.SynchronousCommit, &d.Standbys) {
 		return
 	}
-	switch {
-	case fsync != "on":
-		x.add("durability", Failure, "fsync is off: a crash of the machine can lose or corrupt everything.", "Set fsync = on.")
-	case fullPages != "on":
-		x.add("durability", Failure, "full_page_writes is off: a crash can leave torn pages.", "Set full_page_writes = on, unless the file system writes whole pages.")
-	case commit == "off":
-		x.add("durability", Failure, "synchronous_commit is off: a commit is answered before it is on disk, and the last ones are lost in a crash.", "Set synchronous_commit = on for this database and role.")
-	case standbys == "":
+	switch reason, advice := d.Weakness(); {
+	case reason != "":
+		x.add("durability", Failure, reason, advice)
+	case d.Standbys == "":
 		x.add("durability", OK, "Commits are on this server's disk before they are answered.", "")
 	default:
-		x.add("durability", OK, "Commits are on this server's disk and with its synchronous standbys ("+commit+") before they are answered.", "")
+		x.add("durability", OK, "Commits are on this server's disk and with its synchronous standbys ("+d.SynchronousCommit+") before they are answered.", "")
+	}
+	if !x.ask("autovacuum", "SELECT current_setting('autovacuum'), current_setting('idle_in_transaction_session_timeout') <> '0'", &autovacuum, &idle) {
+		return
 	}
 	if autovacuum != "on" {
 		x.add("autovacuum", Failure, "autovacuum is off: queue tables grow without end.", "Set autovacuum = on.")
