@@ -2,7 +2,7 @@
 
 GO ?= go
 
-.PHONY: help build test short lint bench prepare clean
+.PHONY: help build test short fuzz lint bench prepare clean
 
 help: ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -25,6 +25,19 @@ test: prepare ## every test, with the race detector
 
 short: ## the quick tests, without the race detector
 	$(GO) test -short ./...
+
+# Every fuzz function there is; internal/house holds the list to be complete. FUZZTIME is for each.
+FUZZTIME ?= 1m
+FUZZ = receive.FuzzPointer receive.FuzzJSONArray signature.FuzzVerifier internal/rawjson.FuzzScanner \
+	internal/api.FuzzIntake internal/api.FuzzCursor internal/attempt.FuzzRetryAfter internal/egress.FuzzGuard_ParseURL \
+	internal/outbox.FuzzParseEventID internal/filter.FuzzFilter
+
+fuzz: ## what strangers write, in FUZZTIME=1m for each way to read it; nightly in CI
+	@failed=0; \
+	for target in $(FUZZ); do \
+		echo "== $$target"; \
+		$(GO) test ./$${target%.*} -run '^$$' -fuzz "^$${target##*.}\$$" -fuzztime $(FUZZTIME) || failed=1; \
+	done; exit $$failed
 
 lint: ## format, vet, modern idioms, staticcheck; golangci-lint where it is installed
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
