@@ -37,6 +37,8 @@ type endpointEdit struct {
 	urlBefore    string
 	schemesGiven bool
 	secretsGiven bool
+	// secretsBefore are those that the given ones replace.
+	secretsBefore []outbox.Secret
 	// sentAgain are the secret headers that this request itself names.
 	sentAgain          map[string]string
 	secretHeadersGiven bool
@@ -85,7 +87,7 @@ var endpointFields = slices.Concat([]field[endpointEdit]{
 		reset: func(e *endpointEdit) { e.Headers = nil },
 	},
 	{
-		name: "secrets", about: "Signing secrets, the newest first; one is made where none is given. They are never shown again.",
+		name: "secrets", about: "Signing secrets, the newest first; one is made where none is given. They replace those before, but a scheme in use that the list does not name keeps its own. They are never shown again.",
 		schema: &huma.Schema{Type: huma.TypeArray, MinItems: new(1), MaxItems: new(maxSecrets * outbox.MaxSchemes), Items: describe("SecretInput", secretFields)},
 		set:    setSecrets,
 	},

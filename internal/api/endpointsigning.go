@@ -149,6 +149,7 @@ func setSecrets(e *endpointEdit, v value) {
 	case len(secrets) == 0:
 		v.invalid("want at least one secret")
 	default:
+		e.secretsBefore = e.Secrets
 		e.Secrets, e.secretsGiven = secrets, true
 	}
 }
@@ -173,6 +174,16 @@ func (e *endpointEdit) settleSigning(bad func(path string, code Code, format str
 		for _, s := range e.Secrets {
 			if schemeOf(&s) == name && s.Live(e.now) {
 				live++
+			}
+		}
+		if live == 0 {
+			// One that the request does not speak of keeps what it has. So a request that made an
+			// endpoint, and a secret with it, can be sent again.
+			for _, s := range e.secretsBefore {
+				if schemeOf(&s) == name && s.Live(e.now) {
+					e.Secrets = append(e.Secrets, s)
+					live++
+				}
 			}
 		}
 		path := fmt.Sprintf("signing.schemes[%d]", i)

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/waybill-dev/waybill/internal/outbox"
 	"github.com/waybill-dev/waybill/internal/thin"
 )
@@ -186,6 +188,41 @@ func TestSignatureScheme_kinds(t *testing.T) {
 	f.call("DELETE", "/v1/signature-schemes/mine", nil).want(204)
 	f.call("DELETE", "/v1/signature-schemes/mine", nil).wantProblem(404, CodeNotFound)
 	f.call("GET", "/v1/signature-schemes/mine", nil).wantProblem(404, CodeNotFound)
+}
+
+// A request that made an endpoint can be sent again: the secret that was made with it stays.
+func TestEndpoint_aSchemeThatIsNotNamedKeepsItsSecrets(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.tenant("acme")
+		body := `{"url":"https://hooks.example.com/","signing":{"schemes":["standard","github","v1a"]},"secrets":[{"scheme":"github","value":"old"}]}`
+		made := f.call("PUT", acmeEndpoints+"/crm", body).want(201)
+		shown := func() map[string]string {
+			all := map[string]string{}
+			for _, s := range f.call("GET", acmeEndpoints+"/crm", nil).want(200).get("secrets").([]any) {
+				s := s.(map[string]any)
+				all[s["scheme"].(string)] += s["fingerprint"].(string)
+			}
+			return all
+		}
+		before := shown()
+		if len(before) != 3 || made.text("secret") == "" {
+			t.Fatalf("made with %v", before)
+		}
+		f.call("PUT", acmeEndpoints+"/crm", body).want(200)
+		if diff := cmp.Diff(before, shown()); diff != "" {
+			t.Errorf("after the same request again (- before, + after)\n%s", diff)
+		}
+		f.call("PUT", acmeEndpoints+"/crm", strings.Replace(body, `"old"`, `"new"`, 1)).want(200)
+		after := shown()
+		if after["github"] == before["github"] || after["standard"] != before["standard"] || after["ed25519"] != before["ed25519"] {
+			t.Errorf("before %v, after another secret of github %v", before, after)
+		}
+		// What is no longer signed with is not kept.
+		f.call("PUT", acmeEndpoints+"/crm", `{"signing":{"schemes":["github"]},"secrets":[{"scheme":"github","value":"new"}]}`).want(200)
+		if left := shown(); len(left) != 1 || left["github"] != after["github"] {
+			t.Errorf("left are %v", left)
+		}
+	})
 }
 
 // A secret brought along from elsewhere may be a word. What a list shows of it must not tell a guess
