@@ -126,6 +126,17 @@ func signsURL(s signature.Scheme) bool {
 	return false
 }
 
+// tokenInURL reports whether a part of the address is the secret.
+func tokenInURL(s signature.Scheme) bool {
+	switch s := s.(type) {
+	case signature.SharedToken:
+		return s.Header == ""
+	case signature.AnyOf:
+		return slices.ContainsFunc(s, tokenInURL)
+	}
+	return false
+}
+
 func (c Codes) withDefaults() Codes {
 	or := func(code *int, otherwise int) {
 		if *code == 0 {
@@ -259,8 +270,12 @@ func (in *Intake) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Arr
 	return body, nil
 }
 
-// url is the request's address as the provider knows it.
+// url is the request's address as the provider knows it. Where a token in it is the secret, it is the
+// one that was called: PublicURL may have the right one.
 func (in *Intake) url(r *http.Request) string {
+	if tokenInURL(in.src.Provider.Scheme) {
+		return r.URL.String()
+	}
 	u := in.src.PublicURL
 	if u != "" && r.URL.RawQuery != "" && !strings.Contains(u, "?") {
 		u += "?" + r.URL.RawQuery
@@ -282,6 +297,13 @@ func (in *Intake) records(header http.Header, body []byte, v signature.Verified,
 	records := make([]Record, 0, len(parts))
 	for i, part := range parts {
 		topic, has := in.topic.in(header, part)
+		var id string
+		if p.Identify != nil {
+			var found string
+			if id, found = p.Identify(part); !has {
+				topic, has = found, found != ""
+			}
+		}
 		if has && len(in.src.Topics) > 0 && !slices.Contains(in.src.Topics, topic) {
 			continue
 		}
@@ -297,20 +319,23 @@ func (in *Intake) records(header http.Header, body []byte, v signature.Verified,
 		} else {
 			r.Digest = sha256.Sum256(part)
 		}
-		in.identify(&r, header, part, v)
+		in.identify(&r, header, part, id, v)
 		records = append(records, r)
 	}
 	return records
 }
 
-// identify says what makes another request the same event.
-func (in *Intake) identify(r *Record, header http.Header, part []byte, v signature.Verified) {
+// identify says what makes another request the same event. other is what Identify found.
+func (in *Intake) identify(r *Record, header http.Header, part []byte, other string, v signature.Verified) {
 	id, found := v.ID, v.ID != ""
 	r.IDSigned = found
 	if !found {
 		id, found = in.id.in(header, part)
 		found = found && id != ""
 		r.IDSigned = found && in.id.Header == ""
+	}
+	if !found && other != "" {
+		id, found, r.IDSigned = other, true, true
 	}
 	switch {
 	case found:

@@ -94,7 +94,7 @@ func (l *linter) source(src *Source, retain time.Duration) {
 		l.add(ShortMemory, Told, fmt.Sprintf("done events are remembered for %s, and people can resend for %s", retain, h+p.Manual), fmt.Sprintf("set Retain to %s or more, or leave it at zero", p.memory()))
 	}
 	switch {
-	case identifies(p.Scheme) || p.ID.Pointer != "":
+	case identifies(p.Scheme) || p.ID.Pointer != "" || p.Identify != nil:
 	case p.ID.Header != "":
 		l.add(UnsignedID, Told, fmt.Sprintf("the signature does not cover %s; the body's digest is in the key, so a repeat with another body is another event", p.ID.Header), "nothing; a body that is replayed under another id is run, so let the handler be able to stand it")
 	case src.BodyIsID == 0:

@@ -18,11 +18,16 @@ type Provider struct {
 	// have no id.
 	ID    Lookup
 	Topic Lookup
+	// Identify finds what no Lookup leads to, in the event's bytes: an id that is put together of
+	// several fields (Adyen), or JSON within a string of JSON (Wix). It counts where ID, or Topic,
+	// finds nothing; empty texts are none. What it reads must be signed.
+	Identify func(event []byte) (id, topic string)
 	// IDPerTopic says that one id may come under several topics, and means another event each time
 	// (Shopify).
 	IDPerTopic bool
-	// Split makes one verified body several events (SendGrid, Adyen). Their bytes are sub-slices
-	// of it. ID and Topic are looked up in each.
+	// Split makes one verified body several events (SendGrid, Adyen), or takes one out of its
+	// envelope (Wix). Their bytes are sub-slices of it, or what it encodes. ID and Topic are looked
+	// up in each.
 	Split func(body []byte) ([][]byte, error)
 	// Fingerprint drops what changes from attempt to attempt before the body's digest is taken.
 	// Default: nothing.

@@ -52,6 +52,20 @@ func Twilio() TwilioForm { return TwilioForm{} }
 // Mailgun is a time and a token in the body.
 func Mailgun() MailgunToken { return MailgunToken{} }
 
+// Kit is "t=…,v1=hex" over "t.body", signed anew for each attempt.
+func Kit() HMAC {
+	return HMAC{Header: "X-Kit-Signature", Form: "t={timestamp},v1={hex}", Signed: "{timestamp}.{body}"}
+}
+
+// Adyen is an HMAC in each item of the body.
+func Adyen() AdyenItems { return AdyenItems{} }
+
+// Wix is a token of its own as the body.
+func Wix() JWTBody { return JWTBody{} }
+
+// AzureEventGrid is the parameter code of the address that the subscription is given.
+func AzureEventGrid() SharedToken { return SharedToken{Query: "code"} }
+
 // Discord is Ed25519 over timestamp and body. It tries for ten minutes, and it is not said whether
 // each attempt has a time of its own.
 func Discord() Ed25519 {
@@ -79,6 +93,8 @@ var (
 	_ SigningScheme = Ed25519{}
 	_ SigningScheme = ECDSA{}
 	_ SigningScheme = SharedToken{}
+	_ SigningScheme = AdyenItems{}
+	_ SigningScheme = JWTBody{}
 	_ SigningScheme = BasicAuth{}
 	_ Scheme        = (*PayPalRSA)(nil)
 	_ Scheme        = AnyOf(nil)

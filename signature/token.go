@@ -6,14 +6,17 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 )
 
-// SharedToken compares a header with a secret (GitLab, Brevo). Nothing of the request is signed: who
-// has seen one request can send any other.
+// SharedToken compares a header with a secret (GitLab, Brevo), or a parameter of the address (Azure
+// Event Grid, which can be given nothing else; the logs of every proxy on the way then have it).
+// Nothing of the request is signed: who has seen one request can send any other.
 type SharedToken struct {
 	Header string
+	Query  string // the parameter's name; it counts if Header is empty
 }
 
 // Key is Scheme's.
@@ -22,15 +25,38 @@ func (SharedToken) Key(secret string) (Key, error) {
 }
 
 // Headers is Scheme's.
-func (s SharedToken) Headers() []string { return []string{s.Header} }
+func (s SharedToken) Headers() []string {
+	if s.Header == "" {
+		return nil
+	}
+	return []string{s.Header}
+}
 
 // Verify is Scheme's.
 func (s SharedToken) Verify(_ context.Context, r Request, keys []Key, _ time.Time) (Verified, error) {
+	if s.Header == "" {
+		return s.inAddress(&r, keys)
+	}
 	got, err := one(r.Header, s.Header)
 	if err != nil {
 		return Verified{}, err
 	}
 	return compareToken(keys, got, s.Header)
+}
+
+func (s SharedToken) inAddress(r *Request, keys []Key) (Verified, error) {
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return Verified{}, refuse(Malformed, "the address cannot be read")
+	}
+	switch got := u.Query()[s.Query]; {
+	case len(got) == 0 || got[0] == "":
+		return Verified{}, refuse(Missing, "the address has no "+s.Query)
+	case len(got) > 1:
+		return Verified{}, refuse(Malformed, "the address has "+s.Query+" twice")
+	default:
+		return compareToken(keys, got[0], s.Query)
+	}
 }
 
 // compareToken compares hashes, because a comparison of the texts would tell their length.
@@ -54,7 +80,18 @@ func (s SharedToken) Sign(r *Request, _ string, keys []Key, _ time.Time) error {
 	if len(keys) == 0 || len(keys[0].raw) == 0 {
 		return fmt.Errorf("%w: there is none", ErrSecret)
 	}
-	r.Header.Set(s.Header, string(keys[0].raw))
+	if s.Header != "" {
+		r.Header.Set(s.Header, string(keys[0].raw))
+		return nil
+	}
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return err
+	}
+	q := u.Query()
+	q.Set(s.Query, string(keys[0].raw))
+	u.RawQuery = q.Encode()
+	r.URL = u.String()
 	return nil
 }
 

@@ -246,11 +246,80 @@ func Meta() receive.Provider {
 	}
 }
 
+// Kit sends up to a hundred events at once, each with an id of its own, and signs each attempt anew.
+func Kit() receive.Provider {
+	return receive.Provider{
+		Name: "kit", Scheme: signature.Kit(), Split: receive.JSONArray("/events"),
+		ID: receive.Lookup{Pointer: "/id"}, Topic: receive.Lookup{Pointer: "/type"},
+		Timeout: 10 * time.Second, Guessed: true,
+		Retries: []time.Duration{30 * time.Second, 2 * time.Minute, 15 * time.Minute, time.Hour, 4 * time.Hour, 12 * time.Hour, day},
+		Horizon: 41*time.Hour + 17*time.Minute + 30*time.Second, HonoursRetryAfter: true,
+		Stops: []receive.CodeRange{{From: 410, To: 410}},
+		Facts: []receive.Fact{
+			{Says: "waits; 410 stops; Retry-After on 429 and 503", URL: "https://developers.kit.com/webhooks/retries", Read: read},
+			{Says: "what is signed; up to 100 events", URL: "https://developers.kit.com/webhooks/verifying-signatures", Read: read},
+		},
+	}
+}
+
+// Adyen's standard webhooks: up to six items, each signed by itself. An item is known by its
+// pspReference, its eventCode and whether it was a success, which are signed; of what else it says,
+// only the amount and the references are.
+func Adyen() receive.Provider {
+	return receive.Provider{
+		Name: "adyen", Scheme: signature.Adyen(), Split: receive.JSONArray("/notificationItems"), Identify: adyenItem,
+		Timeout: 10 * time.Second,
+		Retries: []time.Duration{
+			9 * time.Second, 9 * time.Second, 9 * time.Second,
+			2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour,
+		},
+		Horizon: 30 * day,
+		Facts: []receive.Fact{
+			{Says: "three tries at once, then these waits, then every 8 hours for 30 days; any 2xx within 10 s", URL: "https://docs.adyen.com/development-resources/webhooks/troubleshoot", Read: read},
+			{Says: "what is signed", URL: "https://docs.adyen.com/development-resources/webhooks/secure-webhooks/verify-hmac-signatures", Read: read},
+		},
+	}
+}
+
+// Wix waits a second and a quarter, and sends a token: the event is what it says. The secret is the
+// app's public key.
+func Wix() receive.Provider {
+	return receive.Provider{
+		Name: "wix", Scheme: signature.Wix(), Split: wixClaims, Identify: wixEvent,
+		Timeout: 1250 * time.Millisecond, Horizon: 47*time.Hour + 11*time.Minute,
+		Facts: []receive.Fact{
+			{Says: "1.25 s; 12 tries over 47 hours, and only 200 is success", URL: "https://dev.wix.com/docs/build-apps/develop-your-app/extensions/backend-extensions/webhooks", Read: read},
+			{Says: "the envelope and its ids", URL: "https://dev.wix.com/docs/rest/articles/get-started/webhook-structure", Read: read},
+		},
+	}
+}
+
+// AzureEventGrid, in its own schema (not that of CloudEvents). It signs nothing: give the subscription
+// an address with ?code=SECRET at its end. It drops an event at 400, 401, 403 and 413.
+func AzureEventGrid() receive.Provider {
+	return receive.Provider{
+		Name: "azure-event-grid", Scheme: signature.AzureEventGrid(), Split: receive.JSONArray(""),
+		ID: receive.Lookup{Pointer: "/id"}, Topic: receive.Lookup{Pointer: "/eventType"},
+		Timeout: 30 * time.Second, MaxBody: 1 << 20,
+		Retries: []time.Duration{
+			10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+		},
+		Horizon:    22*time.Hour + 46*time.Minute + 40*time.Second,
+		Stops:      []receive.CodeRange{{From: 400, To: 401}, {From: 403, To: 403}, {From: 413, To: 413}},
+		Codes:      receive.Codes{Rejected: http.StatusServiceUnavailable, TooLarge: http.StatusServiceUnavailable},
+		Handshakes: []receive.Handshake{{Method: http.MethodPost, Answer: eventGridValidation}},
+		Facts: []receive.Fact{
+			{Says: "30 s; waits; codes that are not tried again; 1 MB", URL: "https://learn.microsoft.com/azure/event-grid/delivery-and-retry", Read: read},
+			{Says: "the handshake", URL: "https://learn.microsoft.com/azure/event-grid/end-point-validation-event-grid-events-schema", Read: read},
+		},
+	}
+}
+
 // All are the providers, by name. PayPal's has no client: it verifies nothing until it is given one.
 func All() iter.Seq[receive.Provider] {
 	all := []receive.Provider{
-		Brevo(), Discord(), GitHub(), GitLab(), Linear(), Mailgun(), Meta(), Paddle(), PayPal(nil), Postmark(),
-		Resend(), SendGrid(), Shopify(), Slack(), Square(), StandardWebhooks(), Stripe(), Svix(), Twilio(),
+		Adyen(), AzureEventGrid(), Brevo(), Discord(), GitHub(), GitLab(), Kit(), Linear(), Mailgun(), Meta(), Paddle(), PayPal(nil),
+		Postmark(), Resend(), SendGrid(), Shopify(), Slack(), Square(), StandardWebhooks(), Stripe(), Svix(), Twilio(), Wix(),
 	}
 	slices.SortFunc(all, func(a, b receive.Provider) int { return strings.Compare(a.Name, b.Name) })
 	return slices.Values(all)

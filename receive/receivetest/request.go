@@ -69,7 +69,7 @@ func RequestAt(t testing.TB, src receive.Source, body string, at time.Time) *htt
 	if err := s.Sign(&r, id, []signature.Key{key}, at); err != nil {
 		t.Fatal(err)
 	}
-	u, err := url.Parse(address)
+	u, err := url.Parse(r.URL) // signing may have put something into it
 	if err != nil {
 		t.Fatal(err)
 	}
