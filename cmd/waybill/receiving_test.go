@@ -102,7 +102,7 @@ func TestSign_printsWhatVerifies(t *testing.T) {
 	}
 	for p := range providers.All() {
 		s, ok := p.Scheme.(signature.SigningScheme)
-		if _, inBody := s.(signature.MailgunToken); !ok || inBody {
+		if !ok || len(s.Headers()) == 0 { // Adyen, Event Grid, Mailgun, Wix; PayPal
 			if r := inProcess(t, "sign", "--provider", p.Name, "--secret", "0123456789abcdef", "--body", body); r.code != exitUsage {
 				t.Errorf("%s: %v", p.Name, r)
 			}

@@ -29,7 +29,7 @@ server is asked. Of a scheme with a public key the secret is the private one.`,
 				return err
 			}
 			s, ok := r.Provider.Scheme.(signature.SigningScheme)
-			if _, inBody := s.(signature.MailgunToken); !ok || inBody {
+			if !ok || len(s.Headers()) == 0 {
 				return usagef("%s cannot be signed for: its signature is not in a header, or needs its own key", r.Provider.Name)
 			}
 			key, err := s.Key(r.Secret)

@@ -24,7 +24,17 @@ import (
 // serves is ended by them.
 func Command(t testing.TB, program string, args ...string) *exec.Cmd {
 	t.Helper()
-	modules := Modules(t)
+	return CommandWith(t, "", program, args...)
+}
+
+// CommandWith is Command with the packages of a folder below this one, which has a package.json of
+// its own: large ones that one test needs.
+func CommandWith(t testing.TB, folder, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	modules, err := installIn(t.Context(), folder)
+	if err != nil {
+		t.Fatal(err)
+	}
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Fatalf("this test needs Node.js: %v", err)
@@ -45,11 +55,14 @@ func Modules(t testing.TB) string {
 }
 
 // Install is Modules for what is no test.
-func Install(ctx context.Context) (modules string, err error) {
+func Install(ctx context.Context) (modules string, err error) { return installIn(ctx, "") }
+
+func installIn(ctx context.Context, folder string) (modules string, err error) {
 	dir, err := home()
 	if err != nil {
 		return "", fmt.Errorf("npm packages: %w", err)
 	}
+	dir = filepath.Join(dir, folder)
 	unlock, err := lock(filepath.Join(dir, "package.json"))
 	if err != nil {
 		return "", fmt.Errorf("npm packages: %w", err)
@@ -131,7 +144,7 @@ func installed(dir string, wanted map[string]string) bool {
 }
 
 func install(ctx context.Context, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts")
 	cmd.Dir = dir

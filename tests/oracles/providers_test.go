@@ -2,6 +2,7 @@ package oracles
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	paddle "github.com/PaddleHQ/paddle-go-sdk/v4"
 	"github.com/google/go-github/v74/github"
+	"github.com/mailgun/mailgun-go/v4"
 	"github.com/sendgrid/sendgrid-go/helpers/eventwebhook"
 	"github.com/slack-go/slack"
 	stripe "github.com/stripe/stripe-go/v82/webhook"
@@ -236,6 +238,51 @@ func TestProviders_bothVerifyThePublishedVectors(t *testing.T) {
 				t.Error("they accept it trimmed")
 			}
 		})
+	}
+}
+
+// Mailgun signs a token that comes in the body, and nothing else of it.
+func TestProviders_mailgunAgreesWithMailgunGo(t *testing.T) {
+	s := signature.Mailgun()
+	now := time.Now()
+	for i := range 200 {
+		secret, other := text("")(), text("")()
+		key, err := s.Key(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := signature.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`{"event-data":{"event":"opened"}}`)}
+		if err := s.Sign(&r, fmt.Sprint("token", i), []signature.Key{key}, now); err != nil {
+			t.Fatal(err)
+		}
+		var sent mailgun.WebhookPayload
+		if err := json.Unmarshal(r.Body, &sent); err != nil {
+			t.Fatal(err)
+		}
+		theirs := func(secret string, sig mailgun.Signature) error {
+			mg := mailgun.NewMailgun("example.com", "key")
+			mg.SetWebhookSigningKey(secret)
+			return word(mg.VerifyWebhookSignature(sig))
+		}
+		if err := theirs(secret, sent.Signature); err != nil {
+			t.Fatalf("mailgun-go refuses our signature: %v", err)
+		}
+		if err := theirs(other, sent.Signature); err == nil {
+			t.Fatal("mailgun-go accepts our signature under another secret")
+		}
+		changed := sent.Signature
+		changed.Token += "x"
+		if err := theirs(secret, changed); err == nil {
+			t.Fatal("mailgun-go accepts another token")
+		}
+		body, err := json.Marshal(map[string]any{"signature": changed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body = body
+		if _, err := s.Verify(t.Context(), r, []signature.Key{key}, now); err == nil {
+			t.Fatal("we accept another token")
+		}
 	}
 }
 
