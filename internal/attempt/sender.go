@@ -134,7 +134,7 @@ func (s *Sender) Do(ctx context.Context, r Request) Outcome {
 		out.Duration = time.Since(f.began)
 		out.Timing = f.timing(err)
 		s.conclude(&out, v)
-		s.log.DebugContext(ctx, "attempt failed", "event", r.Event, "attempt", out.ID, "kind", out.Kind, "err", err)
+		s.log.DebugContext(ctx, "attempt failed", "event", r.Event, "attempt", out.ID, "kind", out.Kind, "cause", causeOf(err))
 		return out
 	}
 	s.absent.clear(r.Target.host)
