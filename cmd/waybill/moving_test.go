@@ -115,37 +115,14 @@ func TestImport_thousandsOfCustomersGoOnVerifyingTheOldWay(t *testing.T) {
 	}))
 	t.Cleanup(sink.Close)
 	s := serve(t)
-	var address string
-	for _, entry := range s.env {
-		if value, is := strings.CutPrefix(entry, "WAYBILL_URL="); is {
-			address = value
-		}
-	}
-	call := func(method, path, body string) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, address+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+testKey)
-		req.Header.Set("Content-Type", "application/json")
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		if text, _ := io.ReadAll(res.Body); res.StatusCode >= 300 {
-			t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, text)
-		}
-	}
 	for _, way := range oldWays {
 		if way.definition != "" {
-			call("PUT", "/v1/signature-schemes/"+way.scheme, way.definition)
+			s.want(201, "PUT", "/v1/signature-schemes/"+way.scheme, way.definition)
 		}
 	}
 	const tenants = 3
 	for n := range tenants {
-		call("PUT", fmt.Sprintf("/v1/tenants/company-%d", n), `{"max_in_flight":50}`)
+		s.want(201, "PUT", fmt.Sprintf("/v1/tenants/company-%d", n), `{"max_in_flight":50}`)
 	}
 	wayOf := func(i int) oldWay { return oldWays[i%len(oldWays)] }
 	url := func(i int) string { return fmt.Sprintf("%s/customer/%d", sink.URL, i) }
@@ -174,7 +151,7 @@ func TestImport_thousandsOfCustomersGoOnVerifyingTheOldWay(t *testing.T) {
 		t.Fatal(said)
 	}
 	for n := range tenants {
-		call("POST", fmt.Sprintf("/v1/tenants/company-%d/events", n), `{"type":"order.paid","metadata":{"shop":"north"},"payload":`+payload+`}`)
+		s.want(202, "POST", fmt.Sprintf("/v1/tenants/company-%d/events", n), `{"type":"order.paid","metadata":{"shop":"north"},"payload":`+payload+`}`)
 	}
 	// As long as some arrive the others are on their way.
 	arrivals := func() int { mu.Lock(); defer mu.Unlock(); return len(got) }
