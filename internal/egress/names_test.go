@@ -3,6 +3,7 @@ package egress
 import (
 	"errors"
 	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -58,15 +59,19 @@ func TestGuard_namesThatLeadSomewhereElse(t *testing.T) {
 		a, aaaa func(*dns.Msg) // nil: no answer
 		want    Step           // of the failure; -1: it arrives
 	}{
-		"an alias of an address inside":      {records(t, "hooks.test. 0 IN CNAME db.internal.", "db.internal. 0 IN A 10.0.0.1"), none, StepPolicy},
-		"an alias of this machine":           {records(t, "hooks.test. 0 IN CNAME localhost.", "localhost. 0 IN A 127.0.0.53"), none, StepPolicy},
-		"an alias of an allowed address":     {records(t, "hooks.test. 0 IN CNAME edge.test.", "edge.test. 0 IN A 127.0.0.1"), none, -1},
-		"an alias of itself":                 {records(t, "hooks.test. 0 IN CNAME hooks.test."), records(t, "hooks.test. 0 IN CNAME hooks.test."), StepLookup},
-		"IPv6 alone, inside":                 {none, records(t, "hooks.test. 0 IN AAAA fd00::1"), StepPolicy},
-		"IPv6 alone, an embedded IPv4":       {none, records(t, "hooks.test. 0 IN AAAA 64:ff9b::7f00:1"), StepPolicy},
-		"IPv6 that fails beside a good IPv4": {records(t, "hooks.test. 0 IN A 127.0.0.1"), failing(dns.RcodeServerFailure), -1},
-		"IPv6 inside beside a failing IPv4":  {failing(dns.RcodeServerFailure), records(t, "hooks.test. 0 IN AAAA ::1"), StepPolicy},
-		"both fail":                          {failing(dns.RcodeServerFailure), failing(dns.RcodeServerFailure), StepLookup},
+		"an alias of an address inside":       {records(t, "hooks.test. 0 IN CNAME db.internal.", "db.internal. 0 IN A 10.0.0.1"), none, StepPolicy},
+		"an alias of this machine":            {records(t, "hooks.test. 0 IN CNAME localhost.", "localhost. 0 IN A 127.0.0.53"), none, StepPolicy},
+		"an alias of an allowed address":      {records(t, "hooks.test. 0 IN CNAME edge.test.", "edge.test. 0 IN A 127.0.0.1"), none, -1},
+		"an alias of itself":                  {records(t, "hooks.test. 0 IN CNAME hooks.test."), records(t, "hooks.test. 0 IN CNAME hooks.test."), StepLookup},
+		"IPv6 alone, inside":                  {none, records(t, "hooks.test. 0 IN AAAA fd00::1"), StepPolicy},
+		"IPv6 alone, an embedded IPv4":        {none, records(t, "hooks.test. 0 IN AAAA 64:ff9b::7f00:1"), StepPolicy},
+		"IPv6 that fails beside a good IPv4":  {records(t, "hooks.test. 0 IN A 127.0.0.1"), failing(dns.RcodeServerFailure), -1},
+		"IPv6 inside beside a failing IPv4":   {failing(dns.RcodeServerFailure), records(t, "hooks.test. 0 IN AAAA ::1"), StepPolicy},
+		"IPv6 of the link beside a good IPv4": {records(t, "hooks.test. 0 IN A 127.0.0.1"), records(t, "hooks.test. 0 IN AAAA fe80::1"), StepPolicy},
+		"a good IPv4 beside one inside":       {records(t, "hooks.test. 0 IN A 127.0.0.1", "hooks.test. 0 IN A 10.0.0.1"), none, StepPolicy},
+		"one inside beside a good IPv4":       {records(t, "hooks.test. 0 IN A 10.0.0.1", "hooks.test. 0 IN A 127.0.0.1"), none, StepPolicy},
+		"no address at all":                   {none, none, StepLookup},
+		"both fail":                           {failing(dns.RcodeServerFailure), failing(dns.RcodeServerFailure), StepLookup},
 	} {
 		t.Run(what, func(t *testing.T) {
 			g, err := New(Config{Policy: Policy{Allow: prefixes("127.0.0.1/32")}, Resolver: answering(t, map[uint16]func(*dns.Msg){dns.TypeA: row.a, dns.TypeAAAA: row.aaaa})})
@@ -83,6 +88,33 @@ func TestGuard_namesThatLeadSomewhereElse(t *testing.T) {
 				t.Errorf("%v, want a failure of the %s", err, row.want)
 			}
 		})
+	}
+}
+
+// A host with IPv6 alone is reached, and an address in brackets is the Host it is called by.
+func TestGuard_reachesHostsThatHaveIPv6Alone(t *testing.T) {
+	listener, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		t.Skipf("this machine has no IPv6: %v", err)
+	}
+	hosts := make(chan string, 2)
+	srv := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host })}
+	go srv.Serve(listener)
+	t.Cleanup(func() { srv.Close() })
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	g, err := New(Config{Policy: Policy{Allow: prefixes("::1/128")}, Resolver: answering(t, map[uint16]func(*dns.Msg){
+		dns.TypeA: records(t), dns.TypeAAAA: records(t, "hooks.test. 0 IN AAAA ::1"),
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	for _, host := range []string{"hooks.test:" + port, "[::1]:" + port} {
+		if _, err := post(t, g, "http://"+host+"/", false); err != nil {
+			t.Errorf("%s: %v", host, err)
+		} else if got := <-hosts; got != host {
+			t.Errorf("called %s, want %s", got, host)
+		}
 	}
 }
 
