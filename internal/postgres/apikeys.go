@@ -64,21 +64,12 @@ func (s *Store) KeyByDigest(ctx context.Context, digest outbox.Digest, now time.
 			digest[:], now,
 		).Query(collectKeys(&list))
 	})
-	if err == nil && len(list) == 0 {
-		err = outbox.ErrNotFound
-	}
-	if err != nil {
-		return outbox.Key{}, err
-	}
-	return list[0], nil
+	return only(list, err)
 }
 
 // Keys implements outbox.Keys.
 func (s *Store) Keys(ctx context.Context, q outbox.KeyQuery, page outbox.Page) ([]outbox.Key, error) {
-	beyond, order := "k.id < $2", "DESC"
-	if page.Ascending {
-		beyond, order = "k.id > $2", "ASC"
-	}
+	beyond, order := past(page, "k.id", "$2"), direction(page)
 	var list []outbox.Key
 	err := s.read(ctx, people, func(b *pgx.Batch) {
 		list = nil

@@ -87,21 +87,12 @@ func (s *Store) EventType(ctx context.Context, name string) (outbox.EventType, e
 			name,
 		).Query(collectEventTypes(&list))
 	})
-	if err == nil && len(list) == 0 {
-		err = outbox.ErrNotFound
-	}
-	if err != nil {
-		return outbox.EventType{}, err
-	}
-	return list[0], nil
+	return only(list, err)
 }
 
 // EventTypes implements outbox.Catalogue.
 func (s *Store) EventTypes(ctx context.Context, after string, page outbox.Page) ([]outbox.EventType, error) {
-	beyond, order := "name < $1", "DESC"
-	if page.Ascending {
-		beyond, order = "name > $1", "ASC"
-	}
+	beyond, order := past(page, "name", "$1"), direction(page)
 	var list []outbox.EventType
 	err := s.read(ctx, people, func(b *pgx.Batch) {
 		list = nil

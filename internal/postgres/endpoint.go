@@ -150,13 +150,8 @@ func (s *Store) endpointRow(ctx context.Context, tx pgx.Tx, sql string, args ...
 		return outbox.Endpoint{}, err
 	}
 	var list []outbox.Endpoint
-	if err := s.collectEndpoints(&list)(rows); err != nil {
-		return outbox.Endpoint{}, err
-	}
-	if len(list) == 0 {
-		return outbox.Endpoint{}, outbox.ErrNotFound
-	}
-	return list[0], nil
+	err = s.collectEndpoints(&list)(rows)
+	return only(list, err)
 }
 
 // Endpoint implements outbox.Configuration.
@@ -180,21 +175,12 @@ func (s *Store) Endpoint(ctx context.Context, tenant outbox.TenantRef, ref outbo
 			uuid(ref.ID), int64(tenant.ID),
 		).Query(s.collectEndpoints(&list))
 	})
-	if err != nil {
-		return outbox.Endpoint{}, err
-	}
-	if len(list) == 0 {
-		return outbox.Endpoint{}, outbox.ErrNotFound
-	}
-	return list[0], nil
+	return only(list, err)
 }
 
 // Endpoints implements outbox.Configuration.
 func (s *Store) Endpoints(ctx context.Context, q outbox.EndpointQuery, page outbox.Page) ([]outbox.Endpoint, error) {
-	beyond, order := "id < $3", "DESC"
-	if page.Ascending {
-		beyond, order = "id > $3", "ASC"
-	}
+	beyond, order := past(page, "id", "$3"), direction(page)
 	var list []outbox.Endpoint
 	err := s.read(ctx, people, func(b *pgx.Batch) {
 		list = nil

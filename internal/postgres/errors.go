@@ -70,3 +70,15 @@ func classify(err error, at phase, lost bool) outbox.Fault {
 	}
 	return outbox.FaultBroken
 }
+
+// only is the row that a look-up by a key found.
+func only[T any](list []T, err error) (T, error) {
+	if err == nil && len(list) == 0 {
+		err = outbox.ErrNotFound
+	}
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return list[0], nil
+}

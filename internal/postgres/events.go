@@ -124,15 +124,10 @@ func queueEventViews(b *pgx.Batch, keys []eventKey, list *[]outbox.EventView) {
 // Event implements outbox.Reading.
 func (s *Store) Event(ctx context.Context, tenant outbox.TenantRef, id outbox.EventID) (outbox.EventView, error) {
 	list, err := s.eventsOf(ctx, tenant, id)
-	switch {
-	case err != nil:
-		return outbox.EventView{}, err
-	case len(list) == 0:
-		return outbox.EventView{}, outbox.ErrNotFound
-	case len(list) > 1:
+	if err == nil && len(list) > 1 {
 		return outbox.EventView{}, outbox.ErrAmbiguous
 	}
-	return list[0], nil
+	return only(list, err)
 }
 
 // EventsByID implements outbox.Reading.

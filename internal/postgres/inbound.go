@@ -238,10 +238,7 @@ func (s *Store) ReleaseRequest(ctx context.Context, source outbox.SourceID, shar
 
 // Requests implements outbox.Inbox.
 func (s *Store) Requests(ctx context.Context, q outbox.RequestQuery, page outbox.Page) ([]outbox.InboundRequest, outbox.InboundID, error) {
-	beyond, order := "id < $3", "DESC"
-	if page.Ascending {
-		beyond, order = "id > $3", "ASC"
-	}
+	beyond, order := past(page, "id", "$3"), direction(page)
 	wanted := "true"
 	switch q.Outcome {
 	case "":

@@ -112,22 +112,12 @@ func (s *Store) Job(ctx context.Context, tenant outbox.TenantRef, types []outbox
 			shardColumn(shardsOf(tenant)), uuid(id), typeNames(types), int64(tenant.ID),
 		).Query(collectJobs(&found))
 	})
-	if err == nil && len(found) == 0 {
-		err = outbox.ErrNotFound
-	}
-	if err != nil {
-		return outbox.Job{}, err
-	}
-	return found[0], nil
+	return only(found, err)
 }
 
 // Jobs implements outbox.Jobs.
 func (s *Store) Jobs(ctx context.Context, q outbox.JobQuery, page outbox.Page) ([]outbox.Job, error) {
 	var list []outbox.Job
-	past := "j.id < $3"
-	if page.Ascending {
-		past = "j.id > $3"
-	}
 	tenant := "j.tenant = $4"
 	if q.Tenant.ID == 0 {
 		tenant = "$4 = 0"
@@ -140,7 +130,7 @@ func (s *Store) Jobs(ctx context.Context, q outbox.JobQuery, page outbox.Page) (
 			CROSS JOIN LATERAL (
 				SELECT j.*
 				FROM waybill.job AS j
-				WHERE j.shard = s.shard AND `+tenant+` AND j.type = ANY ($2) AND ($3::uuid IS NULL OR `+past+`)
+				WHERE j.shard = s.shard AND `+tenant+` AND j.type = ANY ($2) AND ($3::uuid IS NULL OR `+past(page, "j.id", "$3")+`)
 				ORDER BY j.id `+direction(page)+`
 				LIMIT $5
 			) AS j

@@ -288,6 +288,14 @@ func (m *merge[I]) cut() []mergeRow[I] {
 	return m.rows
 }
 
+// past is the condition that a row comes after the one a cursor names, in the page's order.
+func past(page outbox.Page, column, cursor string) string {
+	if page.Ascending {
+		return column + " > " + cursor
+	}
+	return column + " < " + cursor
+}
+
 func direction(page outbox.Page) string {
 	if page.Ascending {
 		return "ASC"

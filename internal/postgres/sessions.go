@@ -45,16 +45,6 @@ func collectSessions(list *[]outbox.Session) func(pgx.Rows) error {
 	}
 }
 
-func oneSession(list []outbox.Session, err error) (outbox.Session, error) {
-	if err == nil && len(list) == 0 {
-		err = outbox.ErrNotFound
-	}
-	if err != nil {
-		return outbox.Session{}, err
-	}
-	return list[0], nil
-}
-
 // CreateSession implements outbox.Sessions.
 func (s *Store) CreateSession(ctx context.Context, made outbox.Session, code outbox.Digest) error {
 	return s.edit(ctx, func(tx pgx.Tx) error {
@@ -117,15 +107,12 @@ func (s *Store) sessionWhere(ctx context.Context, where string, args ...any) (ou
 			args...,
 		).Query(collectSessions(&list))
 	})
-	return oneSession(list, err)
+	return only(list, err)
 }
 
 // Sessions implements outbox.Sessions.
 func (s *Store) Sessions(ctx context.Context, tenant outbox.TenantRef, after outbox.SessionID, page outbox.Page) ([]outbox.Session, error) {
-	beyond, order := "s.id < $2", "DESC"
-	if page.Ascending {
-		beyond, order = "s.id > $2", "ASC"
-	}
+	beyond, order := past(page, "s.id", "$2"), direction(page)
 	var list []outbox.Session
 	err := s.read(ctx, people, func(b *pgx.Batch) {
 		list = nil

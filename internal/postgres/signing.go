@@ -53,13 +53,7 @@ func (s *Store) SignatureScheme(ctx context.Context, name string) (outbox.Signat
 			name,
 		).Query(collectSchemes(&list))
 	})
-	if err == nil && len(list) == 0 {
-		err = outbox.ErrNotFound
-	}
-	if err != nil {
-		return outbox.SignatureScheme{}, err
-	}
-	return list[0], nil
+	return only(list, err)
 }
 
 // SignatureSchemes implements outbox.Signing.

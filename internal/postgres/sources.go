@@ -108,13 +108,8 @@ func (s *Store) lockSource(ctx context.Context, tx pgx.Tx, name string) (outbox.
 		return outbox.Source{}, err
 	}
 	var list []outbox.Source
-	if err := s.collectSources(&list)(rows); err != nil {
-		return outbox.Source{}, err
-	}
-	if len(list) == 0 {
-		return outbox.Source{}, outbox.ErrNotFound
-	}
-	return list[0], nil
+	err = s.collectSources(&list)(rows)
+	return only(list, err)
 }
 
 // storeSource writes a source; false if its name was taken meanwhile.
@@ -174,21 +169,12 @@ func (s *Store) Source(ctx context.Context, name string) (outbox.Source, error) 
 			name,
 		).Query(s.collectSources(&list))
 	})
-	if err != nil {
-		return outbox.Source{}, err
-	}
-	if len(list) == 0 {
-		return outbox.Source{}, outbox.ErrNotFound
-	}
-	return list[0], nil
+	return only(list, err)
 }
 
 // Sources implements outbox.Inbox.
 func (s *Store) Sources(ctx context.Context, after outbox.SourceID, page outbox.Page) ([]outbox.Source, error) {
-	beyond, order := "s.id < $1", "DESC"
-	if page.Ascending {
-		beyond, order = "s.id > $1", "ASC"
-	}
+	beyond, order := past(page, "s.id", "$1"), direction(page)
 	var list []outbox.Source
 	err := s.read(ctx, people, func(b *pgx.Batch) {
 		list = nil

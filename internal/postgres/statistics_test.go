@@ -11,20 +11,8 @@ import (
 // Routing and finishing must find their rows by their keys all the same: a plan that walks the
 // table for every batch stops everybody for seconds. The server itself counts the index entries.
 func TestStore_findsRowsByKeyWhateverTheStatisticsSay(t *testing.T) {
-	if testing.Short() {
-		t.Skip("many rows")
-	}
-	a := newApplication(t)
-	ctx := t.Context()
-	tenant := a.tenant()
-	now := time.Now().UTC().Truncate(time.Microsecond)
-	e, _, err := a.store.PutEndpoint(ctx, tenant.TenantRef, outbox.EndpointRef{}, now, func(e *outbox.Endpoint, _ bool) error {
-		e.URL, e.EventTypes, e.State, e.Timeout = "https://hooks.example.com/in", []string{"*"}, outbox.EndpointActive, outbox.DefaultTimeout
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newBacklog(t, outbox.OrderingNone)
+	ctx, tenant, e, now := t.Context(), a.tenant, a.endpoint, a.now
 	const flood = 50_000
 	fill := func(rows int) {
 		a.must(`
@@ -48,16 +36,7 @@ func TestStore_findsRowsByKeyWhateverTheStatisticsSay(t *testing.T) {
 		a.must(`VACUUM ANALYZE waybill.` + table)
 	}
 	fill(flood)
-	node := outbox.NewNodeID(now)
-	beat, err := a.store.Beat(ctx, node, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease, _, err := a.store.Take(ctx, node, beat.Shards)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease.Revisions = beat.Revisions
+	lease := a.lease()
 	before := a.entriesRead("delivery", "outbox", "dead_letter")
 	const rounds = 8
 	for i := range rounds {
@@ -102,7 +81,8 @@ func TestStore_findsRowsByKeyWhateverTheStatisticsSay(t *testing.T) {
 	if n, _, err := a.store.CountJob(ctx, job, 1000); err != nil || n != rounds/2 {
 		t.Fatal(n, err)
 	}
-	if job, err = a.store.CreateJob(ctx, job); err != nil {
+	job, err := a.store.CreateJob(ctx, job)
+	if err != nil {
 		t.Fatal(err)
 	}
 	step, err := a.store.StepJob(ctx, lease, job, 500, 0, now)
@@ -116,7 +96,7 @@ func TestStore_findsRowsByKeyWhateverTheStatisticsSay(t *testing.T) {
 	if step, err = a.store.StepJob(ctx, lease, job, 500, 0, now); err != nil || len(step.Ended) != rounds {
 		t.Fatal(step, err)
 	}
-	a.store.Close() // its connections hand in what they counted
+	a.close(a.store)
 	for index, n := range a.entriesRead("delivery", "outbox", "dead_letter") {
 		if read := n - before[index]; read > flood/2 {
 			t.Errorf("%d entries of %s were read for %d rows", read, index, rounds)

@@ -59,13 +59,8 @@ func (s *Store) tenantRow(ctx context.Context, tx pgx.Tx, sql string, args ...an
 		return outbox.Tenant{}, err
 	}
 	var list []outbox.Tenant
-	if err := s.collectTenants(ctx, &list)(rows); err != nil {
-		return outbox.Tenant{}, err
-	}
-	if len(list) == 0 {
-		return outbox.Tenant{}, outbox.ErrNotFound
-	}
-	return list[0], nil
+	err = s.collectTenants(ctx, &list)(rows)
+	return only(list, err)
 }
 
 // Tenant implements outbox.Configuration.
@@ -80,13 +75,7 @@ func (s *Store) Tenant(ctx context.Context, key string) (outbox.Tenant, error) {
 			key,
 		).Query(s.collectTenants(ctx, &list))
 	})
-	if err != nil {
-		return outbox.Tenant{}, err
-	}
-	if len(list) == 0 {
-		return outbox.Tenant{}, outbox.ErrNotFound
-	}
-	return list[0], nil
+	return only(list, err)
 }
 
 // Tenants implements outbox.Configuration.
@@ -94,10 +83,7 @@ func (s *Store) Tenants(ctx context.Context, q outbox.TenantQuery, page outbox.P
 	if !utf8.ValidString(q.Search) || strings.ContainsRune(q.Search, 0) {
 		return nil, nil // no stored text holds it, and the database would not even look
 	}
-	beyond, order := "id < $3", "DESC"
-	if page.Ascending {
-		beyond, order = "id > $3", "ASC"
-	}
+	beyond, order := past(page, "id", "$3"), direction(page)
 	var list []outbox.Tenant
 	err := s.read(ctx, people, func(b *pgx.Batch) {
 		list = nil

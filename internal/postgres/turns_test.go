@@ -10,21 +10,8 @@ import (
 // A hundred thousand deliveries wait behind one key. Ending the first, planning another behind
 // them and reading what is due meet a few index entries each: the server counts them.
 func TestStore_aBacklogBehindOneKeyCostsNothing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("many rows")
-	}
-	a := newApplication(t)
-	ctx := t.Context()
-	tenant := a.tenant()
-	now := time.Now().UTC().Truncate(time.Microsecond)
-	e, _, err := a.store.PutEndpoint(ctx, tenant.TenantRef, outbox.EndpointRef{}, now, func(e *outbox.Endpoint, _ bool) error {
-		e.URL, e.EventTypes, e.State, e.Timeout = "https://hooks.example.com/in", []string{"*"}, outbox.EndpointActive, outbox.DefaultTimeout
-		e.Ordering = outbox.OrderingStrict
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newBacklog(t, outbox.OrderingStrict)
+	ctx, tenant, e, now := t.Context(), a.tenant, a.endpoint, a.now
 	const backlog = 100_000
 	shard, id := int16(tenant.Shard), e.ID[:]
 	a.must(`ALTER TABLE waybill.delivery SET (autovacuum_enabled = off)`)
@@ -35,16 +22,7 @@ func TestStore_aBacklogBehindOneKeyCostsNothing(t *testing.T) {
 			CASE n WHEN 1 THEN now() ELSE '9999-12-31 00:00:00+00' END, now(), CASE n WHEN 1 THEN now() ELSE '9999-12-31 00:00:00+00' END
 		FROM generate_series(1, $4::bigint) AS n`, shard, id, int64(tenant.ID), int64(backlog))
 
-	node := outbox.NewNodeID(now)
-	beat, err := a.store.Beat(ctx, node, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease, _, err := a.store.Take(ctx, node, beat.Shards)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease.Revisions = beat.Revisions
+	lease := a.lease()
 	before := a.indexReads()
 	const rounds = 20
 	for i := range int64(rounds) {
@@ -80,7 +58,7 @@ func TestStore_aBacklogBehindOneKeyCostsNothing(t *testing.T) {
 			t.Fatal(heads, err)
 		}
 	}
-	a.store.Close() // its connections hand in what they counted
+	a.close(a.store)
 	if read := a.indexReads() - before; read > 100*rounds {
 		t.Errorf("%d index entries were met in %d rounds", read, rounds)
 	}

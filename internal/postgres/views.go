@@ -183,13 +183,7 @@ func (s *Store) Delivery(ctx context.Context, tenant outbox.TenantRef, id outbox
 		found = nil
 		queueViews(b, tenant, keys, &found)
 	})
-	if err != nil {
-		return outbox.DeliveryView{}, err
-	}
-	if len(found) == 0 {
-		return outbox.DeliveryView{}, outbox.ErrNotFound
-	}
-	return found[0], nil
+	return only(found, err)
 }
 
 // DeliveryTenant implements outbox.Reading.
@@ -308,10 +302,7 @@ func collectAttempts(list *[]outbox.AttemptView) func(pgx.Rows) error {
 
 // Attempts implements outbox.Reading.
 func (s *Store) Attempts(ctx context.Context, tenant outbox.TenantRef, id outbox.DeliveryID, after int, page outbox.Page) ([]outbox.AttemptView, error) {
-	beyond, order := "a.n < $3", direction(page)
-	if page.Ascending {
-		beyond = "a.n > $3"
-	}
+	beyond, order := past(page, "a.n", "$3"), direction(page)
 	var list []outbox.AttemptView
 	err := s.read(ctx, people, func(b *pgx.Batch) {
 		list = nil
@@ -342,11 +333,5 @@ func (s *Store) Attempt(ctx context.Context, tenant outbox.TenantRef, id outbox.
 			uuid(id), int64(tenant.ID),
 		).Query(collectAttempts(&list))
 	})
-	if err != nil {
-		return outbox.AttemptView{}, err
-	}
-	if len(list) == 0 {
-		return outbox.AttemptView{}, outbox.ErrNotFound
-	}
-	return list[0], nil
+	return only(list, err)
 }

@@ -44,6 +44,17 @@ func (w *world) plannedMany(tenant outbox.Tenant, eventType string, count int) [
 	return w.route()
 }
 
+// refusedMany is plannedMany with deliveries that are dead since a second ago.
+func (w *world) refusedMany(tenant outbox.Tenant, eventType string, count int) []outbox.Delivery {
+	w.Helper()
+	planned := w.plannedMany(tenant, eventType, count)
+	for _, d := range planned {
+		w.finish(w.refused(d))
+	}
+	w.now = w.now.Add(time.Second)
+	return planned
+}
+
 func ids(deliveries []outbox.Delivery) map[outbox.DeliveryID]bool {
 	set := map[outbox.DeliveryID]bool{}
 	for _, d := range deliveries {

@@ -16,21 +16,12 @@ var endpointLists = topic{"lists of endpoints", []promise{
 // listEndpoints walks a list to its end.
 func (w *world) listEndpoints(q outbox.EndpointQuery, limit int, ascending bool) []outbox.EndpointID {
 	w.Helper()
-	var all []outbox.EndpointID
-	for {
-		got, err := w.store.Endpoints(w.ctx, q, outbox.Page{Limit: limit, Ascending: ascending})
-		w.must(err)
-		if len(got) > limit {
-			w.Fatalf("%d endpoints on a page of %d", len(got), limit)
-		}
-		if len(got) == 0 {
-			return all
-		}
-		for _, e := range got {
-			all = append(all, e.ID)
-		}
-		q.After = all[len(all)-1]
-	}
+	id := func(e outbox.Endpoint) outbox.EndpointID { return e.ID }
+	return each(walk(w, limit, q.After, func(from outbox.EndpointID) ([]outbox.Endpoint, outbox.EndpointID, error) {
+		q.After = from
+		page, err := w.store.Endpoints(w.ctx, q, outbox.Page{Limit: limit, Ascending: ascending})
+		return page, last(page, id), err
+	}), id)
 }
 
 func listEndpoints(w *world) {

@@ -301,11 +301,7 @@ func jobCounts(w *world) {
 func jobResumes(w *world) {
 	acme := w.tenant("acme")
 	w.endpoint(acme, "*")
-	all := w.plannedMany(acme, "a", 9)
-	for _, d := range all {
-		w.finish(w.refused(d))
-	}
-	w.now = w.now.Add(time.Second)
+	w.refusedMany(acme, "a", 9)
 	job := w.create(w.newJob(acme, outbox.JobReplay, outbox.JobFilter{State: outbox.ReplayDead}))
 	planned := map[outbox.DeliveryID]int{}
 	for range 9 {
@@ -383,11 +379,7 @@ func jobSkips(w *world) {
 func jobSkipsVanished(w *world) {
 	acme := w.tenant("acme")
 	w.endpoint(acme, "*")
-	all := w.plannedMany(acme, "a", 3)
-	for _, d := range all {
-		w.finish(w.refused(d))
-	}
-	w.now = w.now.Add(time.Second)
+	all := w.refusedMany(acme, "a", 3)
 	job := w.create(w.newJob(acme, outbox.JobReplay, outbox.JobFilter{State: outbox.ReplayDead}))
 	w.replay(all[1])
 	job, planned := w.runJob(job)
@@ -402,10 +394,7 @@ func jobSkipsVanished(w *world) {
 func jobSpacing(w *world) {
 	acme := w.tenant("acme")
 	w.endpoint(acme, "*")
-	for _, d := range w.plannedMany(acme, "a", 3) {
-		w.finish(w.refused(d))
-	}
-	w.now = w.now.Add(time.Second)
+	w.refusedMany(acme, "a", 3)
 	job := w.create(w.newJob(acme, outbox.JobReplay, outbox.JobFilter{State: outbox.ReplayDead}))
 	step, err := w.store.StepJob(w.ctx, w.lease, job, 10, 50*time.Millisecond, w.now)
 	w.must(err)

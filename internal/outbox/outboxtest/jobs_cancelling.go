@@ -124,10 +124,7 @@ func cancellationOfTenant(w *world) {
 func cancellationOfReplay(w *world) {
 	acme := w.tenant("acme")
 	w.endpoint(acme, "*")
-	for _, d := range w.plannedMany(acme, "a", 3) {
-		w.finish(w.refused(d))
-	}
-	w.now = w.now.Add(time.Second)
+	w.refusedMany(acme, "a", 3)
 	replay, _ := w.replayed(acme, outbox.JobFilter{State: outbox.ReplayDead})
 	w.cancelledBy(acme, outbox.JobFilter{})
 	done := w.settledJob(replay)

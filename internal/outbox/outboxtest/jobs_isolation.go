@@ -75,10 +75,7 @@ func jobsCrossNothing(w *world) {
 func jobFenced(w *world) {
 	acme := w.tenant("acme")
 	w.endpoint(acme, "*")
-	for _, d := range w.plannedMany(acme, "a", 3) {
-		w.finish(w.refused(d))
-	}
-	w.now = w.now.Add(time.Second)
+	w.refusedMany(acme, "a", 3)
 	job := w.create(w.newJob(acme, outbox.JobReplay, outbox.JobFilter{State: outbox.ReplayDead}))
 	_, err := w.store.RequestJobCancel(w.ctx, acme.TenantRef, everyJobType, job.ID)
 	w.must(err)

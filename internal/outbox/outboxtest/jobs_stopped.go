@@ -95,11 +95,7 @@ func jobStopped(w *world) {
 func jobStoppedExcept(w *world) {
 	acme := w.tenant("acme")
 	w.endpoint(acme, "*")
-	all := w.plannedMany(acme, "a", 3)
-	for _, d := range all {
-		w.finish(w.refused(d))
-	}
-	w.now = w.now.Add(time.Second)
+	all := w.refusedMany(acme, "a", 3)
 	job, _ := w.replayed(acme, outbox.JobFilter{State: outbox.ReplayDead})
 	flying := w.stored(all[1])
 	job, taken := w.recall(w.stop(job), flying.ID)

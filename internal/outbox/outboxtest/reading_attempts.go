@@ -34,30 +34,24 @@ func listAttempts(w *world) {
 		w.finish(w.failed(w.stored(d)))
 		want = append(want, n+1)
 	}
-	walk := func(limit int, ascending bool) (numbers []int) {
+	list := func(limit int, ascending bool) []int {
 		w.Helper()
-		for after := 0; ; {
-			page, err := w.store.Attempts(w.ctx, acme.TenantRef, d.ID, after, outbox.Page{Limit: limit, Ascending: ascending})
-			w.must(err)
-			if len(page) > limit {
-				w.Fatalf("%d tries on a page of %d", len(page), limit)
-			}
-			if len(page) == 0 {
-				return numbers
-			}
-			for _, a := range page {
-				numbers = append(numbers, a.N)
-				w.equal("delivery", a.Delivery, d.ID)
-			}
-			after = page[len(page)-1].N
+		number := func(a outbox.AttemptView) int { return a.N }
+		all := walk(w, limit, 0, func(from int) ([]outbox.AttemptView, int, error) {
+			page, err := w.store.Attempts(w.ctx, acme.TenantRef, d.ID, from, outbox.Page{Limit: limit, Ascending: ascending})
+			return page, last(page, number), err
+		})
+		for _, a := range all {
+			w.equal("delivery", a.Delivery, d.ID)
 		}
+		return each(all, number)
 	}
 	for _, limit := range []int{1, 3, 7, 250} {
-		w.equal(fmt.Sprintf("oldest first by %d", limit), walk(limit, true), want)
+		w.equal(fmt.Sprintf("oldest first by %d", limit), list(limit, true), want)
 	}
 	slices.Reverse(want)
 	for _, limit := range []int{1, 3, 7, 250} {
-		w.equal(fmt.Sprintf("newest first by %d", limit), walk(limit, false), want)
+		w.equal(fmt.Sprintf("newest first by %d", limit), list(limit, false), want)
 	}
 }
 

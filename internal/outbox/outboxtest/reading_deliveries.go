@@ -1,7 +1,6 @@
 package outboxtest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,39 +20,6 @@ var deliveries = topic{"reading deliveries", []promise{
 	{"pending deliveries are counted up to a limit", pendingOf},
 	{"deliveries are counted by state, as far as it is cheap", counting},
 }}
-
-// listDeliveries walks a list to its end.
-func (w *world) listDeliveries(q outbox.DeliveryQuery, limit int, ascending bool) []outbox.DeliveryView {
-	w.Helper()
-	var all []outbox.DeliveryView
-	for {
-		page, after, err := w.store.Deliveries(w.ctx, q, outbox.Page{Limit: limit, Ascending: ascending})
-		w.must(err)
-		if len(page) > limit {
-			w.Fatalf("%d deliveries on a page of %d", len(page), limit)
-		}
-		all = append(all, page...)
-		if after.IsZero() {
-			return all
-		}
-		if after == q.After {
-			w.Fatal("the list stands still")
-		}
-		q.After = after
-	}
-}
-
-func deliveryIDs(views []outbox.DeliveryView) []outbox.DeliveryID {
-	var ids []outbox.DeliveryID
-	for _, v := range views {
-		ids = append(ids, v.ID)
-	}
-	return ids
-}
-
-func sortDeliveryIDs(ids []outbox.DeliveryID) []outbox.DeliveryID {
-	return slices.SortedFunc(slices.Values(ids), func(a, b outbox.DeliveryID) int { return bytes.Compare(a[:], b[:]) })
-}
 
 // everySort gives each delivery a fate by its place: pending, tried, delivered, dead, cancelled,
 // replayed and pending, replayed and delivered.
@@ -102,7 +68,7 @@ func listDeliveriesByID(w *world) {
 		}
 	}
 	w.equal("planned", len(want), 28)
-	want = sortDeliveryIDs(want)
+	want = sorted(want)
 	q := outbox.DeliveryQuery{Tenant: acme.TenantRef}
 	for _, limit := range []int{1, 5, 28, 250} {
 		w.equal(fmt.Sprintf("oldest first by %d", limit), deliveryIDs(w.listDeliveries(q, limit, true)), want)

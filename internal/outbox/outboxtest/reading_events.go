@@ -1,7 +1,6 @@
 package outboxtest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,39 +21,6 @@ var events = topic{"reading events", []promise{
 	{"events of several tenants under one id hide and touch nothing of each other", namesakes},
 }}
 
-// listEvents walks a list to its end.
-func (w *world) listEvents(q outbox.EventQuery, limit int, ascending bool) []outbox.EventView {
-	w.Helper()
-	var all []outbox.EventView
-	for {
-		page, after, err := w.store.Events(w.ctx, q, outbox.Page{Limit: limit, Ascending: ascending})
-		w.must(err)
-		if len(page) > limit {
-			w.Fatalf("%d events on a page of %d", len(page), limit)
-		}
-		all = append(all, page...)
-		if after.IsZero() {
-			return all
-		}
-		if after == q.After {
-			w.Fatal("the list stands still")
-		}
-		q.After = after
-	}
-}
-
-func eventIDs(views []outbox.EventView) []outbox.EventID {
-	var ids []outbox.EventID
-	for _, v := range views {
-		ids = append(ids, v.ID)
-	}
-	return ids
-}
-
-func sortEventIDs(ids []outbox.EventID) []outbox.EventID {
-	return slices.SortedFunc(slices.Values(ids), func(a, b outbox.EventID) int { return bytes.Compare(a[:], b[:]) })
-}
-
 func listEventsByID(w *world) {
 	acme, globex := w.neighbours("acme")
 	var want []outbox.EventID
@@ -66,7 +32,7 @@ func listEventsByID(w *world) {
 		want = append(want, e.ID)
 	}
 	w.publish(batch...)
-	want = sortEventIDs(want)
+	want = sorted(want)
 	q := outbox.EventQuery{Tenant: acme.TenantRef}
 	for _, limit := range []int{1, 4, 5, 25, 250} {
 		w.equal(fmt.Sprintf("oldest first by %d", limit), eventIDs(w.listEvents(q, limit, true)), want)
@@ -139,7 +105,7 @@ func filterEvents(w *world) {
 					}
 				}
 				for _, limit := range []int{2, 250} {
-					w.equal(fmt.Sprintf("%+v by %d", q, limit), eventIDs(w.listEvents(q, limit, true)), sortEventIDs(want))
+					w.equal(fmt.Sprintf("%+v by %d", q, limit), eventIDs(w.listEvents(q, limit, true)), sorted(want))
 				}
 			}
 		}
@@ -240,7 +206,7 @@ func filterEventStates(w *world) {
 		}
 		for _, limit := range []int{1, 2, 250} {
 			got := eventIDs(w.listEvents(outbox.EventQuery{Tenant: acme.TenantRef, State: state}, limit, true))
-			w.equal(fmt.Sprintf("%s by %d", state, limit), got, sortEventIDs(want))
+			w.equal(fmt.Sprintf("%s by %d", state, limit), got, sorted(want))
 		}
 		w.equal("the operator's", len(w.listEvents(outbox.EventQuery{State: state}, 250, false)), 2*len(want))
 		w.equal("with a type", len(w.listEvents(outbox.EventQuery{Tenant: acme.TenantRef, State: state, EventTypes: []string{"three"}}, 250, false)), 0)

@@ -81,7 +81,7 @@ func filterDeliveries(w *world) {
 				want = append(want, fact.id)
 			}
 		}
-		want = sortDeliveryIDs(want)
+		want = sorted(want)
 		if !ascending {
 			slices.Reverse(want)
 		}

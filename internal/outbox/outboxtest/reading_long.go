@@ -31,7 +31,7 @@ func findBehindMany(w *world) {
 	w.equal("oldest first", deliveryIDs(w.listDeliveries(all, 250, true)), []outbox.DeliveryID{rare.ID})
 	q := outbox.EventQuery{Tenant: acme.TenantRef, State: outbox.EventUnrouted}
 	for _, limit := range []int{1, 250} {
-		w.equal(fmt.Sprintf("events by %d", limit), eventIDs(w.listEvents(q, limit, true)), append([]outbox.EventID{rare.Event}, sortEventIDs(wide)...))
+		w.equal(fmt.Sprintf("events by %d", limit), eventIDs(w.listEvents(q, limit, true)), append([]outbox.EventID{rare.Event}, sorted(wide)...))
 	}
 	q.EventTypes = []string{"rare"}
 	w.equal("the rare event", eventIDs(w.listEvents(q, 250, false)), []outbox.EventID{rare.Event})

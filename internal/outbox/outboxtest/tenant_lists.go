@@ -16,28 +16,16 @@ var tenantLists = topic{"lists of tenants", []promise{
 
 // keys names tenants for comparison.
 func keys(tenants []outbox.Tenant) []string {
-	var keys []string
-	for _, t := range tenants {
-		keys = append(keys, t.Key)
-	}
-	return keys
+	return each(tenants, func(t outbox.Tenant) string { return t.Key })
 }
 
 func (w *world) listTenants(q outbox.TenantQuery, limit int, ascending bool) []string {
 	w.Helper()
-	var all []string
-	for {
-		got, err := w.store.Tenants(w.ctx, q, outbox.Page{Limit: limit, Ascending: ascending})
-		w.must(err)
-		if len(got) > limit {
-			w.Fatalf("%d tenants on a page of %d", len(got), limit)
-		}
-		if len(got) == 0 {
-			return all
-		}
-		all = append(all, keys(got)...)
-		q.After = got[len(got)-1].ID
-	}
+	return keys(walk(w, limit, q.After, func(from outbox.TenantID) ([]outbox.Tenant, outbox.TenantID, error) {
+		q.After = from
+		page, err := w.store.Tenants(w.ctx, q, outbox.Page{Limit: limit, Ascending: ascending})
+		return page, last(page, func(t outbox.Tenant) outbox.TenantID { return t.ID }), err
+	}))
 }
 
 func listTenants(w *world) {
