@@ -49,7 +49,7 @@ type Reading interface {
 // Backlog is what waits at an endpoint.
 type Backlog struct {
 	Pending int       // at most the limit of the look
-	Oldest  time.Time // when the oldest of those was planned
+	Oldest  time.Time // when the delivery of the oldest event among those was planned
 }
 
 // EventState sums up an event's deliveries.

@@ -75,6 +75,7 @@ func countStatement(table string, q outbox.CountQuery, limit int) (string, []any
 			SELECT ` + state + ` AS state
 			FROM waybill.` + table + `
 			WHERE ` + strings.Join(where, " AND ") + `
+			ORDER BY dlv DESC -- else all of a large tenant's are collected first
 			LIMIT $3
 		) AS counted`, args
 }

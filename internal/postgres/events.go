@@ -271,15 +271,16 @@ func queueEvents(b *pgx.Batch, q outbox.EventQuery, page outbox.Page, m *merge[o
 	if q.State != "" {
 		conditions = append(conditions, inState(q.State, arg))
 	}
-	scan, moment := outbox.MaxListScan, ""
+	each, moment := outbox.MaxListScan, "" // rows of a tenant at most
 	if len(conditions) == 0 {
-		scan = page.Limit + 1
+		each = page.Limit + 1
 	}
 	if q.State != "" {
 		moment = ", " + millisecond // which costs more than reading the row
 	}
 	order := direction(page)
-	tenant, limit, rows := arg(int64(q.Tenant.ID)), arg(page.Limit+1), arg(scan)
+	tenant, limit, rows := arg(int64(q.Tenant.ID)), arg(page.Limit+1), arg(outbox.MaxListScan)
+	most := arg(each)
 	b.Queue(`
 		WITH scope AS MATERIALIZED (
 			SELECT s.shard, s.tenant
@@ -288,24 +289,30 @@ func queueEvents(b *pgx.Batch, q outbox.EventQuery, page outbox.Page, m *merge[o
 				FROM waybill.tenant
 				WHERE `+tenant+`::bigint = 0 OR id = `+tenant+`
 			) AS s
-			WHERE EXISTS (
+			CROSS JOIN LATERAL (
 				SELECT
 				FROM waybill.event AS e
 				WHERE `+all(keys)+`
-			)
+				ORDER BY e.id `+order+`
+				LIMIT 1
+			) AS any_row
 		),
 		share AS MATERIALIZED (
-			SELECT greatest(`+rows+`::int / greatest(count(*), 1), 1) AS rows
+			SELECT least(greatest(`+rows+`::int / greatest(count(*), 1), 1), `+most+`) AS rows
 			FROM scope
 		),
 		r AS MATERIALIZED (
 			SELECT e.*
 			FROM scope AS s
 			CROSS JOIN LATERAL (
-				SELECT e.shard, e.tenant, e.id, e.type`+moment+`
-				FROM waybill.event AS e
-				WHERE `+all(keys)+`
-				ORDER BY e.id `+order+`
+				SELECT e.*
+				FROM (
+					SELECT e.shard, e.tenant, e.id, e.type`+moment+`
+					FROM waybill.event AS e
+					WHERE `+all(keys)+`
+					ORDER BY e.id `+order+`
+					LIMIT `+most+` -- which the planner knows, as it does not know the share
+				) AS e
 				LIMIT (SELECT rows FROM share)
 			) AS e
 		)

@@ -67,11 +67,15 @@ func deliverySources(q outbox.DeliveryQuery) []deliverySource {
 	return sources
 }
 
-// lastAttempt finds the last attempt of a pending row r.
+// lastAttempt finds the last attempt of a pending row r that was tried. It lies in no day before
+// the event's, less what an id may be ahead of its time, and in none that is still to come: of all
+// partitions only those are looked into, row by row.
 const lastAttempt = `
 	SELECT a.status_code, a.kind
 	FROM waybill.attempt AS a
-	WHERE a.shard = r.shard AND a.dlv = r.dlv
+	WHERE a.shard = r.shard AND a.dlv = r.dlv AND r.attempt > 0
+		AND a.id >= (lpad(to_hex(('x0000' || translate(left(r.dlv::text, 13), '-', ''))::bit(64)::bigint - 360000), 12, '0') || repeat('0', 20))::uuid
+		AND a.id < (SELECT (lpad(to_hex(floor(extract(epoch FROM now()))::bigint * 1000 + 86400000), 12, '0') || repeat('0', 20))::uuid)
 	ORDER BY a.n DESC
 	LIMIT 1`
 
@@ -155,27 +159,31 @@ func (d deliverySource) queue(b *pgx.Batch, q outbox.DeliveryQuery, page outbox.
 		keys = append(keys, "t.endpoint = "+arg(uuid(q.Endpoint)))
 	}
 	conditions := d.conditions(q, arg)
+	each := scan // rows of a shard at most
 	if len(conditions) == 0 {
-		scan = min(scan, page.Limit+1)
+		each = page.Limit + 1
 	}
 	last := ""
 	if d.table == "delivery" && (q.Kind != "" || q.StatusCode != 0) {
+		scan /= 2 // the attempt is read too
 		last = " LEFT JOIN LATERAL (" + lastAttempt + ") AS last ON true"
 	}
 	order := direction(page)
-	shards, limit, rows := arg(shardColumn(shardsOf(q.Tenant))), arg(page.Limit+1), arg(scan)
+	shards, limit, rows, most := arg(shardColumn(shardsOf(q.Tenant))), arg(page.Limit+1), arg(scan), arg(min(each, scan))
 	b.Queue(`
 		WITH scope AS MATERIALIZED (
 			SELECT s.shard
 			FROM unnest(`+shards+`::smallint[]) AS s (shard)
-			WHERE EXISTS (
+			CROSS JOIN LATERAL (
 				SELECT
 				FROM waybill.`+d.table+` AS t
 				WHERE `+strings.Join(keys, " AND ")+`
-			)
+				ORDER BY t.dlv `+order+` -- else, of a long range, all is collected first
+				LIMIT 1
+			) AS any_row
 		),
 		share AS MATERIALIZED (
-			SELECT greatest(`+rows+`::int / greatest(count(*), 1), 1) AS rows
+			SELECT least(greatest(`+rows+`::int / greatest(count(*), 1), 1), `+most+`) AS rows
 			FROM scope
 		),
 		r AS MATERIALIZED (
@@ -183,9 +191,13 @@ func (d deliverySource) queue(b *pgx.Batch, q outbox.DeliveryQuery, page outbox.
 			FROM scope AS s
 			CROSS JOIN LATERAL (
 				SELECT t.*
-				FROM waybill.`+d.table+` AS t
-				WHERE `+strings.Join(keys, " AND ")+`
-				ORDER BY t.dlv `+order+`
+				FROM (
+					SELECT t.*
+					FROM waybill.`+d.table+` AS t
+					WHERE `+strings.Join(keys, " AND ")+`
+					ORDER BY t.dlv `+order+`
+					LIMIT `+most+` -- which the planner knows, as it does not know the share
+				) AS t
 				LIMIT (SELECT rows FROM share)
 			) AS t
 		)

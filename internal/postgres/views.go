@@ -240,21 +240,8 @@ func (s *Store) RequestReplay(ctx context.Context, tenant outbox.TenantRef, id o
 
 // PendingOf implements outbox.Reading.
 func (s *Store) PendingOf(ctx context.Context, tenant outbox.TenantRef, id outbox.EndpointID, limit int) (int, time.Time, error) {
-	var n int
-	var oldest time.Time
-	err := s.read(ctx, people, func(b *pgx.Batch) {
-		b.Queue(`
-			SELECT count(*), min(sendable_at)
-			FROM (
-				SELECT d.sendable_at
-				FROM waybill.delivery AS d
-				WHERE d.shard = ANY ($1) AND d.endpoint = $2 AND ($3 = 0 OR d.tenant = $3)
-				LIMIT $4
-			) AS pending`,
-			shardColumn(shardsOf(tenant)), uuid(id), int64(tenant.ID), limit,
-		).QueryRow(func(row pgx.Row) error { return row.Scan(&n, intoTime(&oldest)) })
-	})
-	return n, oldest, err
+	found, err := s.Backlogs(ctx, tenant, []outbox.EndpointRow{{Endpoint: id}}, limit)
+	return found[id].Pending, found[id].Oldest, err
 }
 
 const attemptColumns = `

@@ -14,20 +14,30 @@ import (
 func (s *Store) Backlogs(ctx context.Context, tenant outbox.TenantRef, endpoints []outbox.EndpointRow, limit int) (map[outbox.EndpointID]outbox.Backlog, error) {
 	of := map[outbox.EndpointID]outbox.Backlog{}
 	err := s.read(ctx, people, func(b *pgx.Batch) {
+		clear(of)
+		// The index alone tells how many there are. The oldest is the one of the oldest event: of
+		// live deliveries, replays and tests one row each is read.
 		b.Queue(`
-			SELECT w.endpoint, p.n, p.oldest
-			FROM unnest($1::smallint[], $2::uuid[]) AS w (shard, endpoint)
+			SELECT w.id, p.n, p.oldest
+			FROM waybill.endpoint AS w
 			CROSS JOIN LATERAL (
-				SELECT count(*) AS n, min(sendable_at) AS oldest
-				FROM (
-					SELECT d.sendable_at
+				WITH counted AS MATERIALIZED (
+					SELECT d.lane, d.dlv
 					FROM waybill.delivery AS d
-					WHERE d.shard = w.shard AND d.endpoint = w.endpoint AND ($3 = 0 OR d.tenant = $3)
-					LIMIT $4
-				) AS pending
+					WHERE d.shard = w.shard AND d.endpoint = w.id
+					ORDER BY d.lane, d.next_at, d.dlv
+					LIMIT $3
+				)
+				SELECT (SELECT count(*) FROM counted) AS n, min(d.sendable_at) AS oldest
+				FROM (
+					SELECT DISTINCT ON (lane) dlv
+					FROM counted
+					ORDER BY lane, dlv
+				) AS first
+				JOIN waybill.delivery AS d ON d.shard = w.shard AND d.dlv = first.dlv
 			) AS p
-			WHERE p.n > 0`,
-			append(endpointRows(endpoints), int64(tenant.ID), limit)...,
+			WHERE w.id = ANY ($1) AND ($2 = 0 OR w.tenant = $2) AND p.n > 0`,
+			column(endpoints, func(e *outbox.EndpointRow) zeronull.UUID { return uuid(e.Endpoint) }), int64(tenant.ID), limit,
 		).Query(func(rows pgx.Rows) error {
 			var id outbox.EndpointID
 			var found outbox.Backlog
