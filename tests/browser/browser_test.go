@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,8 +20,7 @@ const (
 	modulesVariable = "WAYBILL_BROWSER_TESTS_MODULES"
 )
 
-// prepare builds the program and installs the npm packages, while there is a network. The folder
-// with the program is the tests' to remove.
+// prepare builds the program and installs the npm packages, while there is a network.
 func prepare(cmd *exec.Cmd) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -30,13 +28,9 @@ func prepare(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	folder, err := os.MkdirTemp("", "waybill-browser-")
+	binary, err := program.Binary(ctx)
 	if err != nil {
 		return err
-	}
-	binary := filepath.Join(folder, "waybill")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/waybill-dev/waybill/cmd/waybill").CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	cmd.Env = append(cmd.Env, binaryVariable+"="+binary, modulesVariable+"="+modules)
 	return nil
@@ -50,7 +44,6 @@ func TestPages_inABrowser(t *testing.T) {
 	network(t)
 	control := serveReceivers(t)
 	binary := os.Getenv(binaryVariable)
-	t.Cleanup(func() { os.RemoveAll(filepath.Dir(binary)) })
 	place := program.NewInstance(t, binary, "sqlite://"+filepath.Join(t.TempDir(), "waybill.db"))
 	place.Env = []string{"WAYBILL_PORTAL_FRAME_ANCESTORS=" + control}
 	running := place.Start()

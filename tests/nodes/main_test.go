@@ -1,14 +1,14 @@
 package nodes
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/waybill-dev/waybill/internal/postgres/pgtest"
+	"github.com/waybill-dev/waybill/tests/program"
 )
 
 // binary is the program under test, built once for the package.
@@ -20,15 +20,10 @@ func TestMain(m *testing.M) {
 		fmt.Println("several nodes are tried without -short: what is tried takes its time")
 		os.Exit(0)
 	}
-	dir, err := os.MkdirTemp("", "waybill-nodes-")
-	if err != nil {
-		panic(err)
-	}
-	binary = filepath.Join(dir, "waybill")
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/waybill-dev/waybill/cmd/waybill").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+	var err error
+	if binary, err = program.Binary(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	defer os.RemoveAll(dir)
 	pgtest.Main(m)
 }

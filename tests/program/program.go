@@ -5,11 +5,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -17,18 +20,42 @@ import (
 // Build builds ./cmd/waybill for the test, with the given build tags, and returns its path.
 func Build(t testing.TB, tags ...string) string {
 	t.Helper()
-	const module = "github.com/waybill-dev/waybill"
-	root, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	binary, err := Binary(t.Context(), tags...)
 	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	binary := filepath.Join(t.TempDir(), "waybill")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-tags", strings.Join(tags, ","), "-o", binary, module+"/cmd/waybill")
-	cmd.Dir = strings.TrimSpace(string(root)) // the test may be of a module that only uses this one
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+		t.Fatal(err)
 	}
 	return binary
+}
+
+// Binary is Build outside a test. Everything tested from one checkout shares the file: linking it
+// takes seconds, and go build leaves alone what is up to date.
+func Binary(ctx context.Context, tags ...string) (string, error) {
+	const module = "github.com/waybill-dev/waybill"
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("go list: %w", err)
+	}
+	dir := strings.TrimSpace(string(root)) // the test may be of a module that only uses this one
+	folder := filepath.Join(dir, "bin", "tests")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return "", err
+	}
+	// One at a time; whoever waited finds it built.
+	lock, err := os.Create(filepath.Join(folder, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(folder, strings.Join(append([]string{"waybill"}, tags...), "-"))
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-buildvcs=false", "-tags", strings.Join(tags, ","), "-o", binary, module+"/cmd/waybill")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return binary, nil
 }
 
 // Server is a running waybill serve.
