@@ -289,11 +289,12 @@ func (m *merge[I]) cut() []mergeRow[I] {
 		m.rows = slices.DeleteFunc(m.rows, func(r mergeRow[I]) bool { return m.before(r.id, m.next) > 0 })
 	}
 	// Where a page ends is told by an id, which several tenants' events may have: they stay together.
-	end := min(m.page.Limit, len(m.rows))
-	for 0 < end && end < len(m.rows) && m.rows[end].id == m.rows[end-1].id {
-		end++
-	}
-	if end < len(m.rows) {
+	// Such a page may show all that was found, which is still not all there is.
+	if len(m.rows) > m.page.Limit {
+		end := m.page.Limit
+		for end < len(m.rows) && m.rows[end].id == m.rows[end-1].id {
+			end++
+		}
 		m.rows = m.rows[:end]
 		m.next = m.rows[end-1].id
 	}
