@@ -1,11 +1,13 @@
 package main
 
 import (
+	"database/sql"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -232,5 +234,82 @@ func TestServe_nothingReachesACanaryOnLoopback(t *testing.T) {
 	}
 	if n := visits.Load(); n != 0 {
 		t.Errorf("%d connections to the canary", n)
+	}
+}
+
+// A configuration that somebody edited in the database by hand, or half, is its own endpoint's
+// trouble: the others get everything, the process lives, and the trouble is told where people look.
+func TestServe_brokenConfigurationHurtsItsOwnEndpointAlone(t *testing.T) {
+	const healthy, events = 9, 10
+	var mu sync.Mutex
+	got := map[string]int{}
+	sink := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		got[r.URL.Path]++
+	}))
+	t.Cleanup(sink.Close)
+	made := serve(t)
+	made.want(201, "PUT", "/v1/tenants/acme", `{"max_in_flight":50}`)
+	const endpoints = "/v1/tenants/acme/endpoints"
+	for n := range healthy {
+		made.want(201, "PUT", fmt.Sprintf("%s/good-%d", endpoints, n), fmt.Sprintf(`{"url":"%s/good-%d"}`, sink.URL, n))
+	}
+	damages := []string{
+		`url = 'http://[::1'`, `url = ''`, `headers = X'010203'`, `secrets = NULL`, `secrets = X'00'`, `retry = '{"max_attempts":"many"}'`,
+	}
+	for n := range damages {
+		made.want(201, "PUT", fmt.Sprintf("%s/broken-%d", endpoints, n), fmt.Sprintf(`{"url":"%s/broken","headers":{"X-A":"b"}}`, sink.URL))
+	}
+	if code := made.stop(syscall.SIGTERM); code != exitOK {
+		t.Fatalf("exit code %d", code)
+	}
+	database, err := sql.Open("sqlite", filepath.Join(made.dir, "waybill.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, damage := range damages {
+		if _, err := database.ExecContext(t.Context(), "UPDATE waybill_endpoint SET "+damage+" WHERE uid = ?", fmt.Sprintf("broken-%d", n)); err != nil {
+			t.Fatalf("%s: %v", damage, err)
+		}
+	}
+	if err := database.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	again := start(t, made.dir, made.env, "serve")
+	s := &server{again, made.dir, with(made.env, "WAYBILL_URL", strings.TrimPrefix(again.line("listening on "), "listening on "))}
+	for n := range events {
+		s.want(202, "POST", "/v1/tenants/acme/events", fmt.Sprintf(`{"type":"a.b","payload":%d}`, n))
+	}
+	wait(t, "every delivery ends", func() bool {
+		ended := map[string]int{}
+		for _, d := range decode[client.Page[client.Delivery]](t, s.want(200, "GET", "/v1/deliveries?limit=250", "")).Data {
+			kind := ""
+			if d.Dead != nil {
+				kind = d.Dead.Kind
+			}
+			ended[d.State+" "+kind]++
+		}
+		return len(ended) == 2 && ended["delivered "] == healthy*events && ended["dead config"] == len(damages)*events
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for n := range healthy {
+		if n, want := got[fmt.Sprintf("/good-%d", n)], events; n != want {
+			t.Errorf("a healthy endpoint got %d events, want %d", n, want)
+		}
+	}
+	if got["/broken"] != 0 {
+		t.Errorf("%d requests went out by a configuration that cannot be read", got["/broken"])
+	}
+	for n, damage := range damages {
+		shown := decode[struct{ Fault string }](t, s.want(200, "GET", fmt.Sprintf("%s/broken-%d", endpoints, n), ""))
+		if shown.Fault == "" {
+			t.Errorf("%s: the endpoint shows no fault", damage)
+		}
+	}
+	if code := s.stop(syscall.SIGTERM); code != exitOK {
+		t.Errorf("exit code %d", code)
 	}
 }

@@ -318,6 +318,23 @@ func TestSender_tls(t *testing.T) {
 	}
 }
 
+// The address is chosen before the handshake; the handshake names the host all the same, or a server
+// of many hosts would show another one's certificate.
+func TestSender_theHandshakeNamesTheHost(t *testing.T) {
+	root, _ := issue(t, nil, isCA("a root"))
+	_, chain := issue(t, &root, func(*x509.Certificate) {})
+	named := make(chan string, 1)
+	s := secure(t, &tls.Config{Certificates: []tls.Certificate{chain}, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		named <- hello.ServerName
+		return nil, nil
+	}})
+	b := newBench(t, egress.Config{RootCAs: pool(root.cert), Resolver: names(t, map[string]string{"hooks.example.com": "127.0.0.1"}, nil)})
+	expect(t, b.send(t, "https://Hooks.Example.COM.:"+s.port()+"/"), delivered)
+	if name := <-named; name != "hooks.example.com" {
+		t.Errorf("the handshake names %q", name)
+	}
+}
+
 func TestSender_anAttemptCutShortByUsIsNotTheReceiversFault(t *testing.T) {
 	entered := make(chan struct{}, 8) // one for every request
 	s := newSink(t, func(s *sink, conn net.Conn) {
