@@ -67,8 +67,9 @@ func (a *alarm) passed(source string, now time.Time) {
 	t.since, t.total = time.Time{}, 0
 }
 
-// refused counts one that did not, and raises the alarm when it is time to.
-func (a *alarm) refused(ctx context.Context, src *compiled, reason, detail string, now time.Time) {
+// refused counts one that did not, or that was put in quarantine for its payload, and raises the alarm
+// when it is time to. status is what its sender was told.
+func (a *alarm) refused(ctx context.Context, src *compiled, reason, detail string, status int, now time.Time) {
 	a.mu.Lock()
 	t := a.of(src.Name, now)
 	t.refused++
@@ -83,7 +84,7 @@ func (a *alarm) refused(ctx context.Context, src *compiled, reason, detail strin
 	notice := rejecting{
 		Type: rejectingType, At: moment(now), Tenant: src.TenantKey,
 		Source: rejectingSource{src.ID, src.Name, src.Provider},
-		Reason: rejectingReason{reason, detail, src.codes.Rejected},
+		Reason: rejectingReason{reason, detail, status},
 		Since:  moment(t.since), Rejected: t.total,
 	}
 	a.mu.Unlock()

@@ -148,7 +148,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, src *compiled) s
 		g.cfg.Log.WarnContext(r.Context(), "a webhook cannot be stored; its provider is told to come back", "source", src.Name, "error", err)
 		return g.later(w, src, 1)
 	}
-	g.alarm.passed(src.Name, now)
+	if outcome != Quarantined { // which the alarm was told of
+		g.alarm.passed(src.Name, now)
+	}
 	receive.Reply{Status: src.codes.OK}.Send(w)
 	return outcome
 }
@@ -195,7 +197,7 @@ func (g *Gateway) accept(ctx context.Context, src *compiled, records []receive.R
 		g.cfg.Log.WarnContext(ctx, "a webhook is kept in quarantine", "source", src.Name, "reason", q.Reason, "id", q.ProviderID, "request", q.ID)
 	}
 	if q := quarantined[0]; q.Reason == outbox.QuarantinedSchema {
-		g.alarm.refused(ctx, src, q.Reason, q.Detail, now)
+		g.alarm.refused(ctx, src, q.Reason, q.Detail, src.codes.OK, now)
 		return Quarantined, nil
 	}
 	return receive.OtherBody, nil
@@ -307,5 +309,5 @@ func (g *Gateway) refused(ctx context.Context, src *compiled, a *receive.Arrival
 		ID: outbox.NewInboundID(now), Source: src.ID, Shard: outbox.SourceShard(src.Name), Outcome: outbox.InboundRejected,
 		Reason: a.Reason, Detail: detail, Bytes: int(max(length, 0)),
 	})
-	g.alarm.refused(ctx, src, a.Reason, detail, now)
+	g.alarm.refused(ctx, src, a.Reason, detail, a.Answer.Status, now)
 }

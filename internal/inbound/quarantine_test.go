@@ -73,6 +73,37 @@ func TestGateway_whatItsTypeRefusesIsQuarantined(t *testing.T) {
 	w.count(4)
 }
 
+// A schema that nothing follows any more looks like silence otherwise.
+func TestGateway_saysThatATypeRefuses(t *testing.T) {
+	w := newWorld(t)
+	operator, _, err := w.store.PutTenant(t.Context(), outbox.OperatorTenant, time.Now(), func(*outbox.Tenant, bool) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.eventType("strict", outbox.OnInvalidRefuse)
+	w.source("billing", "stripe")
+	for i := range 10 {
+		w.want("against the schema", w.stripe("billing", fmt.Sprintf(`{"id":"evt_%d","type":"strict"}`, i)), 200)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		views, _, err := w.store.Events(t.Context(), outbox.EventQuery{Tenant: operator.TenantRef}, outbox.Page{Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(views) > 0 {
+			payload, err := w.store.Payload(t.Context(), operator.TenantRef, views[0].ID)
+			if err != nil || views[0].Type != "source.rejecting" || !strings.Contains(string(payload), `"kind":"schema"`) || !strings.Contains(string(payload), `"status_code":200`) {
+				t.Errorf("%s %s, %v", views[0].Type, payload, err)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the operator is not told")
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
 // Of a batch, what can be an event is one.
 func TestGateway_quarantinesPartOfABatch(t *testing.T) {
 	w := newWorld(t)

@@ -2,6 +2,7 @@ package receivetest
 
 import (
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -95,4 +96,54 @@ func TestTestInboxStore_noticesEveryBrokenStore(t *testing.T) {
 	if says := brokenIn(t, func(s receive.InboxStore) receive.InboxStore { return s }); len(says) > 0 {
 		t.Errorf("a good store breaks %q", says)
 	}
+}
+
+// The scenarios are about what receivers do; with a store that breaks a promise which keeps events
+// from being lost or repeated, they go wrong.
+func TestTestReceivers_goesWrongOnBrokenStores(t *testing.T) {
+	all := Broken()
+	for name, scenarios := range map[string][]string{
+		"grants what is held":          {"08"},
+		"never ends a lease":           {"01"},
+		"ends every lease at once":     {"08"},
+		"keys on the id alone":         {"18"},
+		"does not know its own token":  {"10"},
+		"settles for whoever asks":     {"05"},
+		"says yes to an overtaken run": {"05"},
+		"forgets at once what is done": {"03"},
+		"never forgets what is done":   {"19"},
+		"does not see another body":    {"20"},
+		"does not count runs":          {"02"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, s := range scenarioList(scenarios) {
+				good := NewStore()
+				r := &recorder{TB: t}
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					played := newStage(r, Bench{Claims: all[name](good), Advance: good.Advance, Wipe: good.Wipe})
+					played.patience = 500 * time.Millisecond // it is to go wrong
+					s.sync(played)
+				}()
+				select {
+				case <-ended:
+				case <-time.After(2 * stagePatience):
+					t.Fatalf("%s does not end", s.says)
+				}
+				if !r.failed.Load() {
+					t.Errorf("%s goes well", s.says)
+				}
+			}
+		})
+	}
+}
+
+func scenarioList(numbers []string) (list []scenario) {
+	for _, s := range scenarios {
+		if slices.Contains(numbers, s.says[:2]) {
+			list = append(list, s)
+		}
+	}
+	return list
 }

@@ -94,12 +94,13 @@ type stage struct {
 	testing.TB
 	Bench
 	*faults
-	seen    *observed
-	effects *effects
+	seen     *observed
+	effects  *effects
+	patience time.Duration
 }
 
-func newStage(t *testing.T, b Bench) *stage {
-	return &stage{TB: t, Bench: b, faults: newFaults(), seen: &observed{}, effects: &effects{}}
+func newStage(t testing.TB, b Bench) *stage {
+	return &stage{TB: t, Bench: b, faults: newFaults(), seen: &observed{}, effects: &effects{}, patience: stagePatience}
 }
 
 // patient is Svix, with patience for a crowded machine. The waits between its attempts are its own.
@@ -163,7 +164,7 @@ func (s *stage) count(what string, got, want int) {
 // settled waits until nothing runs beside the requests any more.
 func (s *stage) settled(r *receive.Sync) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), stagePatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), s.patience)
 	defer cancel()
 	if err := r.Shutdown(ctx); err != nil {
 		s.Fatalf("something still runs: %v", err)
@@ -175,7 +176,7 @@ func await[T any](s *stage, what string, ch <-chan T) (v T) {
 	s.Helper()
 	select {
 	case v = <-ch:
-	case <-time.After(stagePatience):
+	case <-time.After(s.patience):
 		s.Fatalf("%s does not happen", what)
 	}
 	return v
@@ -184,7 +185,7 @@ func await[T any](s *stage, what string, ch <-chan T) (v T) {
 // until waits for a condition.
 func (s *stage) until(what string, holds func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(stagePatience); !holds(); {
+	for deadline := time.Now().Add(s.patience); !holds(); {
 		if time.Now().After(deadline) {
 			s.Fatalf("%s does not happen", what)
 		}
