@@ -23,6 +23,7 @@ func erasures_figures(t *testing.T, f *fixture) {
 	f.tick()
 
 	f.call("POST", acmeErasures, `{}`).wantProblem(422, CodeMissingField)
+	f.call("POST", acmeErasures, `{"from":"2026-01-01T00:00:00Z"}`).wantProblem(422, CodeMissingField)
 	f.call("POST", acmeErasures, `{"metadata":{}}`).wantProblem(422, CodeMissingField)
 	f.call("POST", acmeErasures, `{"metadata":{"person":1}}`).wantProblem(422, CodeInvalidField)
 	f.call("POST", acmeErasures, `{"metadata":{"person":"p_1"},"endpoint_id":"ep_1"}`).wantProblem(422, CodeUnknownField)
@@ -56,5 +57,11 @@ func erasures_figures(t *testing.T, f *fixture) {
 	if diff := cmp.Diff([]string{byID, id}, f.walk("/v1/erasures?tenant=acme", "id")); diff != "" {
 		t.Error(diff)
 	}
+	third := publish("p_3")
+	f.tick()
+	all := f.call("POST", acmeErasures, `{`+span(f)+`}`).want(202).wantFigures("running 1 0 0 0 0").text("id")
+	f.route()
+	f.call("GET", acmeErasures+"/"+all, nil).want(200).wantFigures("done 1 1 0 0 0")
+	f.call("GET", "/v1/tenants/acme/events/"+third+"/payload", nil).want(410)
 	f.call("POST", acmeErasures+"/"+byID+"/cancel", `{}`).want(200).wantFigures("done 2 2 0 0 1")
 }

@@ -108,13 +108,13 @@ var cancellationFields = append(jobFields[:len(jobFields):len(jobFields)],
 // erasureFields have no endpoint: an event is everybody's who got it.
 var erasureFields = append(slices.DeleteFunc(slices.Clone(jobFields), func(f field[jobRequest]) bool { return f.name == "endpoint_id" }),
 	field[jobRequest]{
-		name: "event_ids", about: "Only these, up to 1,000. This or metadata is required.",
+		name: "event_ids", about: "Only these, up to 1,000. This or metadata is required, or both from and to.",
 		schema: &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, MinItems: new(1), MaxItems: new(outbox.MaxJobIDs)},
 		set:    func(r *jobRequest, v value) { setIDs(&r.filter.Events, v, outbox.ParseEventID) },
 		reset:  func(r *jobRequest) { r.filter.Events = nil },
 	},
 	field[jobRequest]{
-		name: "metadata", about: "Only events whose metadata has all of these entries, exactly. This or event_ids is required.",
+		name: "metadata", about: "Only events whose metadata has all of these entries, exactly. This or event_ids is required, or both from and to.",
 		schema: textMapSchema(outbox.MaxMetadataEntries),
 		set:    func(r *jobRequest, v value) { setTextMap(&r.filter.Metadata, v) },
 		reset:  func(r *jobRequest) { r.filter.Metadata = nil },

@@ -96,8 +96,8 @@ func (a *API) checkJob(q *request, jobType outbox.JobType, r *jobRequest) error 
 	}
 	switch {
 	case jobType == outbox.JobErasure:
-		if len(f.Events)+len(f.Metadata) == 0 {
-			items = append(items, Item{Path: "metadata", Code: CodeMissingField, Detail: "say whose events: metadata or event_ids is required"})
+		if len(f.Events)+len(f.Metadata) == 0 && (f.From.IsZero() || f.To.IsZero()) {
+			items = append(items, Item{Path: "metadata", Code: CodeMissingField, Detail: "say which events: metadata or event_ids, or from and to for all of a time"})
 		}
 	case len(f.Deliveries)+len(f.Events) == 0:
 		if f.From.IsZero() {
@@ -252,7 +252,7 @@ func jobRoutes() []*route {
 			summary: "Cancel many pending deliveries", about: "[from, to) is the events' time. They keep a row and can be replayed.",
 			body: describe("CancellationInput", cancellationFields), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: (*API).postCancellation},
 		&route{method: "POST", path: tenant + "/erasures", name: "createErasure", tag: "Jobs", scope: ScopeWrite,
-			summary: "Erase the bytes of many events", about: "For instance those of one person, by what their metadata says. As for one event: the events, their deliveries and attempts stay, and the books with them; what is pending ends for want of its bytes, and none can be replayed. Events published after the request are left alone.",
+			summary: "Erase the bytes of many events", about: "For instance those of one person, by what their metadata says, or all of a time, before a tenant is deleted. As for one event: the events, their deliveries and attempts stay, and the books with them; what is pending ends for want of its bytes, and none can be replayed. Events published after the request are left alone.",
 			body: describe("ErasureInput", erasureFields), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: (*API).postErasure},
 	)
 	for _, each := range []struct {
