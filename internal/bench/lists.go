@@ -156,6 +156,7 @@ type look struct {
 func (l *looker) lookAround(ctx context.Context) (map[string]Figures, error) {
 	old := time.Now().Add(-30 * time.Hour).UTC()
 	span := "from=" + old.Format(time.RFC3339) + "&to=" + old.Add(time.Hour).Format(time.RFC3339)
+	day := "from=" + old.Format(time.RFC3339) + "&to=" + old.Add(24*time.Hour).Format(time.RFC3339)
 	var all []look
 	for _, of := range []struct{ name, base string }{
 		{"large tenant", "/v1/tenants/lists-0"}, {"small tenant", "/v1/tenants/lists-1"}, {"operator", "/v1"},
@@ -171,11 +172,15 @@ func (l *looker) lookAround(ctx context.Context) (map[string]Figures, error) {
 			"deliveries, of a kind": "/deliveries?kind=http_status",
 			"deliveries, an hour":   "/deliveries?" + span,
 			"deliveries, oldest":    "/deliveries?order=asc",
+			"deliveries, a day":     "/deliveries?" + day,
+			"no type, of a day":     "/deliveries?order=asc&event_type=order.none&" + day,
+			"pending, of no kind":   "/deliveries?state=pending&kind=timeout",
 			"events":                "/events",
 			"events, failed":        "/events?state=failed",
 			"events, pending":       "/events?state=pending",
 			"events, no type":       "/events?event_type=order.none",
 			"events, an hour":       "/events?" + span,
+			"events, a day":         "/events?" + day,
 			"endpoints":             "/endpoints",
 			"stats":                 "/stats",
 		} {
@@ -184,6 +189,7 @@ func (l *looker) lookAround(ctx context.Context) (map[string]Figures, error) {
 	}
 	all = append(all,
 		look{name: "overview", path: "/v1/overview"}, look{name: "search", path: "/v1/search?q=hook"}, look{name: "counts", path: "/v1/tenants/lists-0/deliveries/counts"},
+		look{name: "counts, a day", path: "/v1/tenants/lists-0/deliveries/counts?" + day},
 		look{name: "page: overview", path: "/", page: true}, look{name: "page: deliveries", path: "/deliveries", page: true}, look{name: "page: failed", path: "/deliveries?state=dead", page: true},
 		look{name: "page: tenant", path: "/tenants/lists-0", page: true}, look{name: "page: customer", path: "/portal/lists-0/deliveries", page: true},
 		look{name: "page: events", path: "/events", page: true})
