@@ -184,13 +184,6 @@ func (b *breakable) Endpoints(ctx context.Context, q outbox.EndpointQuery, page 
 	return b.Store.Endpoints(ctx, q, page)
 }
 
-func (b *breakable) CountEndpoints(ctx context.Context, tenant outbox.TenantRef) (int, error) {
-	if err := b.failing(); err != nil {
-		return 0, err
-	}
-	return b.Store.CountEndpoints(ctx, tenant)
-}
-
 func (b *breakable) EventsByID(ctx context.Context, id outbox.EventID) ([]outbox.EventView, error) {
 	if err := b.failing(); err != nil {
 		return nil, err

@@ -48,14 +48,14 @@ func (a *API) postEndpoint(q *request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.mayAddEndpoint(q); err != nil {
-		return nil, err
-	}
 	book, err := a.bookOf(q)
 	if err != nil {
 		return nil, err
 	}
 	e, _, err := q.store.PutEndpoint(q.Context(), q.tenant.TenantRef, outbox.EndpointRef{}, q.now, func(e *outbox.Endpoint, exists bool) error {
+		if err := a.mayAddEndpoint(q, e.Siblings); err != nil {
+			return err
+		}
 		edit := a.edit(q, e, exists, book)
 		if err := fillEdit(q, raw, endpointFields, edit); err != nil {
 			return err
@@ -82,13 +82,6 @@ func (a *API) putEndpoint(q *request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = a.cfg.Store.Endpoint(q.Context(), q.tenant.TenantRef, ref)
-	if errors.Is(err, outbox.ErrNotFound) && ref.UID != "" { // an id is ours to give, a uid may be new
-		err = a.mayAddEndpoint(q)
-	}
-	if err != nil {
-		return nil, err
-	}
 	book, err := a.bookOf(q)
 	if err != nil {
 		return nil, err
@@ -97,7 +90,10 @@ func (a *API) putEndpoint(q *request) (*answer, error) {
 		edit := a.edit(q, e, exists, book)
 		if !exists {
 			if ref.UID == "" {
-				return outbox.ErrNotFound // it was deleted a moment ago
+				return outbox.ErrNotFound // an id is ours to give
+			}
+			if err := a.mayAddEndpoint(q, e.Siblings); err != nil {
+				return err
 			}
 			edit.UID = ref.UID
 			if err := fillEdit(q, raw, endpointFields, edit); err != nil {
@@ -305,18 +301,15 @@ func errUIDTaken() error {
 	return failField("uid", CodeUIDTaken, "another endpoint of the tenant has this uid")
 }
 
-// mayAddEndpoint holds keys other than an operator's to the tenant's limit.
-func (a *API) mayAddEndpoint(q *request) error {
+// mayAddEndpoint holds keys other than an operator's to the tenant's limit. It is asked while
+// nobody else can add one.
+func (a *API) mayAddEndpoint(q *request, n int) error {
 	if q.who.Operator() {
 		return nil
 	}
 	limit := a.cfg.MaxEndpointsPerTenant
 	if q.tenant.MaxEndpoints != nil {
 		limit = *q.tenant.MaxEndpoints
-	}
-	n, err := a.cfg.Store.CountEndpoints(q.Context(), q.tenant.TenantRef)
-	if err != nil {
-		return err
 	}
 	if n >= limit {
 		return fail(CodeEndpointLimit, "the tenant has %d endpoints and may have %d", n, limit)

@@ -45,6 +45,9 @@ type Endpoint struct {
 	// secret that does not open; see Judge). Its deliveries fail with kind config; nobody else is
 	// touched.
 	Fault string
+	// Siblings is set for the edit of a new endpoint alone (PutEndpoint): how many living ones the
+	// tenant has. Nobody makes another before the edit is stored or given up.
+	Siblings int
 }
 
 // Bounds of an endpoint.

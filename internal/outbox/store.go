@@ -104,7 +104,8 @@ type Configuration interface {
 
 	// PutEndpoint calls edit with the tenant's living endpoint named by ref (by uid if ref.UID is
 	// set, else by id), or with a zero Endpoint that has only ID and Tenant, and exists false,
-	// where there is none of that uid. A ref with neither makes a new one. Otherwise as PutTenant.
+	// where there is none of that uid. A ref with neither makes a new one. Of a new one Siblings is
+	// set too, so that edit can hold the tenant to a number. Otherwise as PutTenant.
 	// ErrNotFound: no endpoint has the id; ids are the store's to give. ErrConflict: the uid is
 	// taken.
 	PutEndpoint(ctx context.Context, tenant TenantRef, ref EndpointRef, now time.Time, edit func(e *Endpoint, exists bool) error) (Endpoint, bool, error)
@@ -117,8 +118,6 @@ type Configuration interface {
 	// Endpoint finds a living endpoint. A zero tenant finds any tenant's, by id only (operator).
 	Endpoint(ctx context.Context, tenant TenantRef, ref EndpointRef) (Endpoint, error)
 	Endpoints(ctx context.Context, q EndpointQuery, page Page) ([]Endpoint, error)
-	// CountEndpoints counts the tenant's living endpoints.
-	CountEndpoints(ctx context.Context, tenant TenantRef) (int, error)
 
 	// WriteSettings stores what publishers by SQL must know.
 	WriteSettings(ctx context.Context, s Settings) error

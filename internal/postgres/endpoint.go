@@ -215,20 +215,6 @@ func patternsOf(eventType string) []string {
 	return patterns
 }
 
-// CountEndpoints implements outbox.Configuration.
-func (s *Store) CountEndpoints(ctx context.Context, tenant outbox.TenantRef) (int, error) {
-	var n int
-	err := s.read(ctx, people, func(b *pgx.Batch) {
-		b.Queue(`
-			SELECT count(*)
-			FROM waybill.endpoint
-			WHERE tenant = $1 AND deleted_at IS NULL`,
-			int64(tenant.ID),
-		).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
-	})
-	return n, err
-}
-
 // PutEndpoint implements outbox.Configuration.
 func (s *Store) PutEndpoint(ctx context.Context, tenant outbox.TenantRef, ref outbox.EndpointRef, now time.Time, edit func(e *outbox.Endpoint, exists bool) error) (outbox.Endpoint, bool, error) {
 	var e outbox.Endpoint
@@ -248,9 +234,13 @@ func (s *Store) PutEndpoint(ctx context.Context, tenant outbox.TenantRef, ref ou
 		case errors.Is(err, outbox.ErrNotFound) && (ref.UID != "" || ref.ID.IsZero()):
 			created = true
 			e = outbox.Endpoint{ID: outbox.NewEndpointID(now), Tenant: tenant}
+			if e.Siblings, err = countSiblings(ctx, tx, tenant); err != nil {
+				return err
+			}
 			if err := edit(&e, false); err != nil {
 				return err
 			}
+			e.Siblings = 0
 			e, err = s.insertEndpoint(ctx, tx, e, now)
 		}
 		return err
@@ -266,6 +256,22 @@ func (s *Store) PutEndpoint(ctx context.Context, tenant outbox.TenantRef, ref ou
 			return outbox.Endpoint{}, false, outbox.ErrConflict
 		}
 	}
+}
+
+// countSiblings counts the tenant's living endpoints, and lets nobody else make one before this
+// transaction ends. The tenant's row cannot serve as the lock: two that hold it in share would
+// wait for each other to have it alone.
+func countSiblings(ctx context.Context, tx pgx.Tx, tenant outbox.TenantRef) (n int, err error) {
+	if _, err := tx.Exec(ctx, `
+		SELECT pg_advisory_xact_lock(hashtextextended('waybill endpoints of ' || $1::bigint, 0))`, int64(tenant.ID)); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRow(ctx, `
+		SELECT count(*)
+		FROM waybill.endpoint
+		WHERE tenant = $1 AND deleted_at IS NULL`,
+		int64(tenant.ID)).Scan(&n)
+	return n, err
 }
 
 // EditEndpoint implements outbox.Configuration.

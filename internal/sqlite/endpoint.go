@@ -176,6 +176,9 @@ func (s *Store) PutEndpoint(ctx context.Context, tenant outbox.TenantRef, ref ou
 		switch {
 		case created:
 			e = outbox.Endpoint{ID: outbox.NewEndpointID(now), Tenant: tenant}
+			if e.Siblings, err = countEndpoints(w, tenant); err != nil { // there is one writer, so nobody makes another meanwhile
+				return err
+			}
 		case err != nil:
 			return err
 		}
@@ -183,7 +186,7 @@ func (s *Store) PutEndpoint(ctx context.Context, tenant outbox.TenantRef, ref ou
 		if err := edit(&e, !created); err != nil {
 			return err
 		}
-		e.ID, e.Tenant = id, tenant
+		e.ID, e.Tenant, e.Siblings = id, tenant, 0
 		e, err = s.storeEndpoint(w, e, now, created)
 		return err
 	})
@@ -432,14 +435,12 @@ func (s *Store) Endpoints(ctx context.Context, q outbox.EndpointQuery, page outb
 	return list, err
 }
 
-// CountEndpoints counts the tenant's living endpoints.
-func (s *Store) CountEndpoints(ctx context.Context, tenant outbox.TenantRef) (n int, err error) {
-	err = s.read(ctx, func(r *session) error {
-		return r.get(`
-			SELECT count(*)
-			FROM waybill_endpoint
-			WHERE tenant = ? AND deleted_at IS NULL`,
-			[]any{int64(tenant.ID)}, &n)
-	})
+// countEndpoints counts the tenant's living endpoints.
+func countEndpoints(r *session, tenant outbox.TenantRef) (n int, err error) {
+	err = r.get(`
+		SELECT count(*)
+		FROM waybill_endpoint
+		WHERE tenant = ? AND deleted_at IS NULL`,
+		[]any{int64(tenant.ID)}, &n)
 	return n, err
 }

@@ -15,6 +15,7 @@ var concurrentEdits = topic{"concurrent edits", []promise{
 	{"edits of one endpoint lose nothing", concurrentEndpointEdits},
 	{"of many puts of one key one creates", concurrentPutTenant},
 	{"of many puts of one uid one creates", concurrentPutEndpoint},
+	{"a number that edits hold a tenant to is never passed", concurrentLimit},
 }}
 
 const (
@@ -156,7 +157,59 @@ func concurrentPutEndpoint(w *world) {
 		total += n
 	}
 	w.equal("endpoints created", total, editsOfOne)
-	n, err := w.store.CountEndpoints(w.ctx, acme.TenantRef)
+	w.equal("endpoints counted", w.countEndpoints(acme.TenantRef), editsOfOne)
+}
+
+// concurrentLimit has many make endpoints at once, each refusing where the tenant has enough.
+func concurrentLimit(w *world) {
+	acme, other := w.tenant("acme"), w.tenant("other")
+	const most = 3
+	enough := errors.New("the tenant has enough")
+	add := func(tenant outbox.TenantRef, uid string) (bool, error) {
+		_, created, err := w.store.PutEndpoint(w.ctx, tenant, outbox.EndpointRef{UID: uid}, w.now, func(e *outbox.Endpoint, exists bool) error {
+			if exists {
+				return fmt.Errorf("%s exists", uid)
+			}
+			if e.Siblings >= most {
+				return enough
+			}
+			e.UID, e.URL, e.EventTypes, e.State, e.Timeout = uid, "https://a.example/", []string{"*"}, outbox.EndpointActive, outbox.DefaultTimeout
+			return nil
+		})
+		return created, err
+	}
+	for i := range 5 { // which do not count for acme
+		if _, err := add(other.TenantRef, fmt.Sprintf("o%d", i)); i < most {
+			w.must(err)
+		}
+	}
+	var created [editors]int
+	w.crowd(func(editor int) error {
+		for i := range editsOfOne {
+			if err := again(func() error {
+				isNew, err := add(acme.TenantRef, fmt.Sprintf("u%d-%d", editor, i))
+				if isNew && err == nil {
+					created[editor]++
+				}
+				if errors.Is(err, enough) {
+					return nil
+				}
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	total := 0
+	for _, n := range created {
+		total += n
+	}
+	w.equal("endpoints created", total, most)
+	w.equal("endpoints counted", w.countEndpoints(acme.TenantRef), most)
+	rows, err := w.store.Endpoints(w.ctx, outbox.EndpointQuery{Tenant: acme.TenantRef}, outbox.Page{Limit: 10})
 	w.must(err)
-	w.equal("endpoints counted", n, editsOfOne)
+	for _, e := range rows {
+		w.equal("siblings of a stored one", e.Siblings, 0)
+	}
 }

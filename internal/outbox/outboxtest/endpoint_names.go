@@ -14,6 +14,7 @@ var endpointNames = topic{"names of endpoints", []promise{
 
 func endpointByName(w *world) {
 	acme := w.tenant("acme")
+	made := 0
 	put := func(ref outbox.EndpointRef, description string, wantNew bool) outbox.Endpoint {
 		w.Helper()
 		e, created, err := w.store.PutEndpoint(w.ctx, acme.TenantRef, ref, w.now, func(e *outbox.Endpoint, exists bool) error {
@@ -21,7 +22,8 @@ func endpointByName(w *world) {
 				w.Errorf("exists is %v", exists)
 			}
 			if !exists {
-				w.equal("a new endpoint before the edit", *e, outbox.Endpoint{ID: e.ID, Tenant: acme.TenantRef})
+				w.equal("a new endpoint before the edit", *e, outbox.Endpoint{ID: e.ID, Tenant: acme.TenantRef, Siblings: made})
+				made++
 				e.URL, e.EventTypes, e.State, e.Timeout = "https://a.example/", []string{"*"}, outbox.EndpointActive, outbox.DefaultTimeout
 			}
 			e.UID, e.Description = ref.UID, description
@@ -54,9 +56,7 @@ func endpointByName(w *world) {
 		w.must(err)
 		w.equal("found", got, other)
 	}
-	n, err := w.store.CountEndpoints(w.ctx, acme.TenantRef)
-	w.must(err)
-	w.equal("living endpoints", n, 3)
+	w.equal("living endpoints", w.countEndpoints(acme.TenantRef), 3)
 }
 
 func uidIsUnique(w *world) {
