@@ -17,7 +17,7 @@ func lookingRoutes() []*route {
 	const tenant = "/v1/tenants/{tenant}"
 	return []*route{
 		{method: "GET", path: "/v1/search", name: "search", tag: "Operator", scope: ScopeRead, operator: true,
-			summary: "Find things by whatever is at hand", about: "Any id, a tenant's key or name, an endpoint's uid, URL, description or metadata; with tenant also an idempotency key or a value of an event's metadata.",
+			summary: "Find things by whatever is at hand", about: "Any id, a tenant's key or name, a source's name, an endpoint's uid, URL, description or metadata; with tenant also an idempotency key or a value of an event's metadata.",
 			query:   []param{{name: "q", about: "What to look for."}, tenantParam},
 			answers: map[int]any{200: searchView{}}, refuses: []int{404}, handle: (*API).search},
 		{method: "GET", path: "/v1/overview", name: "getOverview", tag: "Operator", scope: ScopeRead, operator: true,

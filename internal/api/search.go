@@ -10,8 +10,8 @@ import (
 
 // foundView is one thing that a search found.
 type foundView struct {
-	Type   string `json:"type" enum:"tenant,endpoint,event,delivery,attempt"`
-	ID     string `json:"id" doc:"Of a tenant, its key"`
+	Type   string `json:"type" enum:"tenant,endpoint,event,delivery,attempt,replay,cancellation,erasure,source,key,session"`
+	ID     string `json:"id" doc:"Of a tenant its key, of a source its name"`
 	Tenant string `json:"tenant"`
 	Title  string `json:"title" doc:"What people know it by: a name, a URL, an event type"`
 	By     string `json:"by" enum:"id,key,name,endpoint,idempotency_key,metadata" doc:"What matched"`
@@ -41,7 +41,7 @@ func (a *API) search(q *request) (*answer, error) {
 	if t != nil {
 		s.tenant = *t
 	}
-	looks := []func() error{s.ids, s.tenants, s.endpoints, s.keys, s.metadata}
+	looks := []func() error{s.ids, s.jobs, s.sources, s.holders, s.tenants, s.endpoints, s.keys, s.metadata}
 	if text == "" {
 		looks = []func() error{s.tenants} // the newest: somewhere to begin
 	}

@@ -248,6 +248,10 @@ func (o *operator) search(v *Visit) error {
 			row.Page = v.Path("tenants", f.ID)
 		case "endpoint", "event":
 			row.Page = v.Path("portal", f.Tenant, f.Type+"s", f.ID)
+		case "replay":
+			row.Page = v.Path("portal", f.Tenant, "recover", f.ID)
+		case "source":
+			row.Page = v.Path("sources", f.ID)
 		case "delivery":
 			row.Page = v.Path("portal", f.Tenant, "deliveries", f.ID)
 		}
