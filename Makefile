@@ -2,7 +2,7 @@
 
 GO ?= go
 
-.PHONY: help build test short fuzz lint bench prepare clean
+.PHONY: help build test short fuzz lint generate bench prepare clean
 
 help: ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -47,6 +47,9 @@ lint: ## format, vet, modern idioms, staticcheck; golangci-lint where it is inst
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	@if command -v golangci-lint >/dev/null; then golangci-lint run ./...; \
 	else echo "golangci-lint is not installed; internal/house holds the import rules all the same"; fi
+
+generate: ## the clients again, from the API's own document
+	$(GO) run ./internal/clients
 
 bench: build ## what this machine delivers, as ratios to its raw limit
 	./bin/waybill bench

@@ -115,7 +115,11 @@ func relax(registry huma.Registry) {
 			if field.Anonymous {
 				inner := registry.Schema(field.Type, false, "")
 				maps.Copy(s.Properties, inner.Properties)
-				s.Required = append(s.Required, inner.Required...)
+				for _, member := range inner.Required {
+					if !slices.Contains(s.Required, member) { // JSON Schema has each once
+						s.Required = append(s.Required, member)
+					}
+				}
 			}
 		}
 	}

@@ -92,11 +92,15 @@ func mergeable(s *huma.Schema) *huma.Schema {
 	out.Properties = map[string]*huma.Schema{}
 	changed := len(s.Required) > 0
 	for name, p := range s.Properties {
-		out.Properties[name] = p
 		if p.Type == huma.TypeObject {
 			out.Properties[name] = mergeable(p)
 			changed = true
+			continue
 		}
+		unchanged := *p
+		unchanged.Default = nil // what is absent stays as it is
+		out.Properties[name] = &unchanged
+		changed = changed || p.Default != nil
 	}
 	if stem, is := strings.CutSuffix(s.Title, "Input"); is && changed {
 		out.Title = stem + "Patch"

@@ -120,7 +120,7 @@ func viewSource(src *outbox.Source) sourceView {
 	if c := src.Settings.Verify; c != nil {
 		v.Verify = &sourceCheckView{
 			orNull(c.Signed), orNull(c.Header), orNull(c.Form), orNull(c.Algorithm), orNull(c.IDHeader), orNull(c.TimeHeader), c.Milliseconds,
-			orNull(c.Tolerance.Seconds()), slices.Concat([]string{}, c.SecretEncodings), orNull(c.SecretPrefix), orNull(c.PublicURL), c.ChallengeToken != "",
+			orNull(c.Tolerance.Seconds()), append([]string{}, c.SecretEncodings...), orNull(c.SecretPrefix), orNull(c.PublicURL), c.ChallengeToken != "",
 		}
 	}
 	// What is stored was good when it was stored; a newer version may judge otherwise.

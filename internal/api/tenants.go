@@ -97,7 +97,7 @@ func (a *API) findTenant(q *request, key string, make bool) (outbox.Tenant, erro
 func (a *API) putTenant(q *request) (*answer, error) {
 	key := q.PathValue("tenant")
 	if !outbox.ValidTenantKey(key) {
-		return nil, fail(CodeInvalidTenant, "a tenant key is 1 to 64 characters of A-Z a-z 0-9 _ . : -")
+		return nil, failField("tenant", CodeInvalidTenant, "a tenant key is 1 to 64 characters of A-Z a-z 0-9 _ . : -")
 	}
 	raw, err := q.object()
 	if err != nil {

@@ -83,21 +83,27 @@ func installIn(ctx context.Context, folder string) (modules string, err error) {
 	return filepath.Join(dir, "node_modules"), nil
 }
 
-// home is this package's folder, found from the module's root: tests run in their own folders.
+// home is this package's folder, found from the folder of the test, which may be in a module of its
+// own.
 func home() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(dir, "tests", "node"), nil
+		if here := filepath.Join(dir, "tests", "node"); exists(filepath.Join(here, "package.json")) {
+			return here, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("no go.mod above the test")
+			return "", errors.New("no tests/node above the test")
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // lock keeps test processes that run at the same time from installing into each other.
