@@ -3,6 +3,9 @@ package contract
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -178,6 +181,22 @@ func (w *world) fill(customer *receiver) {
 	w.keys = append(w.keys, "no-such-key", "")
 }
 
+const gatewaySecret = "a-secret-of-some-length"
+
+// gatewaySource is a source that GitHub's webhooks come to.
+const gatewaySource = `{"provider":"github","tenant":"acme","secrets":["` + gatewaySecret + `"]}`
+
+// signAsGitHub signs a body as GitHub does
+// (https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries).
+func signAsGitHub(header http.Header, body []byte, id string) {
+	mac := hmac.New(sha256.New, []byte(gatewaySecret))
+	mac.Write(body)
+	header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	header.Set("X-GitHub-Delivery", id)
+	header.Set("X-GitHub-Event", "push")
+	header.Set("Content-Type", "application/json")
+}
+
 // resume undoes what would keep all that follows from succeeding.
 func (w *world) resume() {
 	w.want("PUT", "/v1/dispatch", `{"state":"running"}`)
@@ -210,6 +229,9 @@ func (w *world) spare(o *operation) map[string]string {
 		return map[string]string{"source": name, "secret": at(made["secrets"].([]any)[0])["id"].(string)}
 	case "erasePayload":
 		return map[string]string{"tenant": "acme", "evt": w.want("POST", "/v1/tenants/acme/events", `{"type":"a.b","payload":1}`)["id"].(string)}
+	case "receiveWebhook":
+		w.want("PUT", "/v1/sources/"+name, gatewaySource)
+		return map[string]string{"source": name}
 	case "getRequest":
 		return map[string]string{"source": "acme-in"}
 	case "revokePortalSession":
