@@ -82,6 +82,7 @@ func (n *Node) expireLoop(ctx context.Context) {
 			n.sched.drop(ended.Deliveries)
 			n.free(ended.Freed)
 			n.mu.Unlock()
+			n.expired(ended.Endpoints, now)
 			n.cfg.Observe.Ended(len(ended.Deliveries), outbox.DeadExpired, now)
 			if err != nil || len(ended.Deliveries) < batch || !sleep(ctx, time.Second/perSecond) {
 				break

@@ -50,6 +50,22 @@ func (n *Node) died(w *work, r *outbox.Result) {
 	}
 }
 
+// expired tells of deliveries that waited too long. Those of an endpoint that is deleted are nobody's
+// any more.
+func (n *Node) expired(of []outbox.EndpointID, now time.Time) {
+	for _, id := range of {
+		n.mu.Lock()
+		var t *target
+		if e := n.sched.endpoints[id]; e != nil {
+			t = e.target
+		}
+		n.mu.Unlock()
+		if t != nil && n.deaths.first(id, now) {
+			n.tell(NoticeDead, t, time.Time{}, outbox.FailureInfo{At: now, Message: outbox.ReasonExpired})
+		}
+	}
+}
+
 // follow acts on what an attempt's end means beyond its own delivery.
 func (n *Node) follow(w *work, o *outbox.Attempt, r *outbox.Result, learned news) {
 	t := w.target

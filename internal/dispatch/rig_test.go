@@ -27,7 +27,8 @@ type rig struct {
 	node   *Node
 	stop   func() error
 
-	notify func(Notice)
+	notify  func(Notice)
+	pending time.Duration // MaxPendingAge; 0: the default
 
 	path string // of the database
 	keys *keyring.Keyring
@@ -219,6 +220,8 @@ func (r *rig) runOn(store Store) {
 		Notify:    r.notify,
 		Retry:     outbox.RetryPolicy{Initial: 50 * time.Millisecond, Max: 100 * time.Millisecond},
 		Grace:     5 * time.Second,
+
+		MaxPendingAge: r.pending,
 	})
 	node := r.node
 	ctx, cancel := context.WithCancel(context.Background())

@@ -41,6 +41,7 @@ type Finished struct {
 // Ended is what a call ended, and what that made due.
 type Ended struct {
 	Deliveries []DeliveryID
+	Endpoints  []EndpointID // whose they were, parallel to Deliveries
 	Freed      []Delivery
 }
 

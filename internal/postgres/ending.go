@@ -50,7 +50,8 @@ const bury = `
 // burial collects what a statement has ended.
 type burial struct {
 	ids  []outbox.DeliveryID
-	keys keySet // whose turns may have to be given
+	of   []outbox.EndpointID // whose they were
+	keys keySet              // whose turns may have to be given
 }
 
 func (e *burial) collect(rows pgx.Rows) error {
@@ -68,7 +69,7 @@ func (e *burial) collectBounded(rows pgx.Rows, stopped func(outbox.Shard, outbox
 			stopped(k.shard, id)
 			return nil
 		}
-		e.ids = append(e.ids, id)
+		e.ids, e.of = append(e.ids, id), append(e.of, k.endpoint)
 		if *strict {
 			e.keys.add(k)
 		}
@@ -160,7 +161,7 @@ func (s *Store) Cancel(ctx context.Context, lease outbox.Lease, row outbox.Outbo
 	if err != nil {
 		return outbox.Ended{}, false, err
 	}
-	ended.Deliveries = buried.ids
+	ended.Deliveries, ended.Endpoints = buried.ids, buried.of
 	return ended, !left, nil
 }
 
@@ -277,7 +278,7 @@ func (s *Store) Expire(ctx context.Context, lease outbox.Lease, before time.Time
 	if err != nil {
 		return outbox.Ended{}, err
 	}
-	ended.Deliveries = buried.ids
+	ended.Deliveries, ended.Endpoints = buried.ids, buried.of
 	if len(buried.ids) < limit {
 		s.expiry.moveOn(shards, read)
 	}

@@ -169,7 +169,7 @@ func buryAll(w *session, rows []outbox.Delivery, keys keySet, l letter) (ended o
 		}
 		if buried {
 			books.on(d.Shard, l.at).ended(l.reason)
-			ended.Deliveries = append(ended.Deliveries, d.ID)
+			ended.Deliveries, ended.Endpoints = append(ended.Deliveries, d.ID), append(ended.Endpoints, d.Endpoint)
 		}
 	}
 	if ended.Freed, err = keys.giveTurns(w, l.at); err != nil {

@@ -242,6 +242,9 @@ func expireOld(w *world) {
 			break
 		}
 		all = append(all, ended.Deliveries...)
+		for i := range ended.Deliveries {
+			w.equal("whose it was", ended.Endpoints[i], e.ID)
+		}
 		w.verify()
 	}
 	w.equal("ended", set(all), ids(old))
