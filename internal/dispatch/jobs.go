@@ -20,12 +20,16 @@ const (
 	jobLook = 500 * time.Millisecond
 	// jobRateStep is how much of a replay with a rate is planned at once.
 	jobRateStep = time.Second
+	// jobTries is how often in a row the same step of a job may be refused, half a second apart,
+	// until the job has failed. What an outage fails is not counted, nor a step without the lease.
+	jobTries = 60
 )
 
 // ownJob is a job of a shard of this node.
 type ownJob struct {
 	outbox.Job
 	nextAt time.Time // monotonic: when it may go on
+	tries  int       // of its next step, which the database refused
 }
 
 // jobLoop does the jobs of the node's shards, a step of each in turn. What a replay plans waits in
@@ -129,11 +133,27 @@ func (n *Node) stepJob(ctx context.Context, j *ownJob) error {
 		// What was planned, if it was, is not known here: it is found where it waits.
 		return errors.Join(err, n.readHeads(ctx, []outbox.Shard{j.Tenant.Shard}))
 	case err != nil:
-		return err
+		if !hopelessStep(ctx, err) {
+			return err
+		}
+		if j.tries++; j.tries < jobTries {
+			return err
+		}
+		n.cfg.Log.ErrorContext(ctx, "a job cannot go on", "job", j.Name(), "tenant", j.TenantKey, "error", err)
+		if step, err = n.cfg.Store.FailJob(ctx, lease, j.Job, n.cfg.Clock.Now()); err != nil {
+			return err
+		}
 	}
+	j.tries = 0
 	n.stepped(j, step)
 	j.nextAt = j.next(began, limit, step)
 	return nil
+}
+
+// hopelessStep reports whether a step failed for a reason that does not go away by itself.
+func hopelessStep(ctx context.Context, err error) bool {
+	fault := outbox.FaultOf(err)
+	return ctx.Err() == nil && !errors.Is(err, errNumbersForgotten) && (fault == outbox.FaultRefused || fault == outbox.FaultBroken)
 }
 
 // pace is how many deliveries the job may plan or cancel now, and what lies between two of them.

@@ -2,9 +2,11 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/attempt"
@@ -309,5 +311,45 @@ func TestNode_retryAfterSlowsThatEndpointOnly(t *testing.T) {
 	// Those that were under way when it asked first, and nothing since.
 	if limited > outbox.DefaultMaxInFlight {
 		t.Errorf("%d requests to the one that asked for a pause", limited)
+	}
+}
+
+// A job whose next step the database refuses, however often, does not stay "running" for ever; one
+// that only meets an outage does.
+func TestJob_thatCannotGoOnFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault outbox.Fault
+		ends  outbox.JobState
+	}{
+		"refused":         {outbox.FaultRefused, outbox.JobFailed},
+		"broken":          {outbox.FaultBroken, outbox.JobFailed},
+		"no database":     {outbox.FaultRetry, outbox.JobDone},
+		"a commit is cut": {outbox.FaultUnknown, outbox.JobDone},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			var told []outbox.JobState
+			r.notify = func(n Notice) {
+				r.sender.mu.Lock()
+				defer r.sender.mu.Unlock()
+				if n.Type == NoticeReplayed {
+					told = append(told, n.Job.State)
+				}
+			}
+			acme := r.tenant("acme", nil)
+			r.endpoint(acme, "crm", nil)
+			r.run()
+			r.dead(acme, 3)
+			r.store.set(func(f *faulty) { f.refuse = &outbox.WriteError{Fault: c.fault, Err: errors.New("no")} })
+			job := r.job(acme, outbox.JobReplay, outbox.JobFilter{State: outbox.ReplayDead}, 0)
+			time.Sleep(2 * time.Minute)
+			r.store.set(func(f *faulty) { f.refuse = nil })
+			r.jobEnds(job, c.ends)
+			r.halt()
+			if !slices.Equal(told, []outbox.JobState{c.ends}) {
+				t.Errorf("%s: told %v, want %s", name, told, c.ends)
+			}
+			r.balanced()
+		})
 	}
 }

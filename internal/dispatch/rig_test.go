@@ -43,10 +43,15 @@ type faulty struct {
 	finish func(results []outbox.Result, apply func() (outbox.Finished, error)) (outbox.Finished, error)
 	steps  int // how many steps of jobs may do anything; 0 and less: all
 	frozen bool
+	refuse error // what steps of jobs end with; nil: they do their work
 }
 
 func (f *faulty) StepJob(ctx context.Context, l outbox.Lease, job outbox.Job, limit int, spacing time.Duration, now time.Time) (outbox.JobStep, error) {
 	f.mu.Lock()
+	if refuse := f.refuse; refuse != nil {
+		f.mu.Unlock()
+		return outbox.JobStep{}, refuse
+	}
 	if f.frozen {
 		limit = 0
 	}

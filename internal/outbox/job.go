@@ -73,7 +73,8 @@ const (
 	JobStopping  JobState = "stopping"
 	JobDone      JobState = "done"
 	JobCancelled JobState = "cancelled"
-	JobFailed    JobState = "failed"
+	// JobFailed: its next step cannot be done, however often it is tried.
+	JobFailed JobState = "failed"
 )
 
 // Ended reports whether the job does nothing any more.
@@ -219,6 +220,13 @@ func (j *Job) ScanEnded() {
 	j.Matched = max(j.Matched, found)
 }
 
+// Fail ends a job that cannot go on.
+func (j *Job) Fail(now time.Time) {
+	if !j.State.Ended() {
+		j.State, j.FinishedAt = JobFailed, now
+	}
+}
+
 // Settle ends a job that has nothing left to do.
 func (j *Job) Settle(now time.Time) {
 	switch {
@@ -307,6 +315,8 @@ type JobWork interface {
 	// RecallJob takes back at most limit deliveries of a replay that is being stopped: each is
 	// again what it was before. The excepted ones, whose attempts are under way, are left.
 	RecallJob(ctx context.Context, lease Lease, job Job, except []DeliveryID, limit int, now time.Time) (JobStep, error)
+	// FailJob ends a job that cannot go on, as JobFailed. What it has planned is tried all the same.
+	FailJob(ctx context.Context, lease Lease, job Job, now time.Time) (JobStep, error)
 	// PlanMissing plans deliveries found missing, with next as Route, and moves the job from the
 	// cursor it has to that of the page; where it is not there any more, nothing is written.
 	PlanMissing(ctx context.Context, lease Lease, job Job, page MissingPage, deliveries []Delivery, next map[EndpointID]int64, now time.Time) (JobStep, error)

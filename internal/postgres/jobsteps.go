@@ -259,6 +259,27 @@ func (s *jobStep) buried() {
 	}
 }
 
+// FailJob implements outbox.JobWork.
+func (s *Store) FailJob(ctx context.Context, lease outbox.Lease, job outbox.Job, now time.Time) (outbox.JobStep, error) {
+	w := &jobStep{lease: lease, now: now}
+	err := s.transact(ctx, stepping,
+		func(b *pgx.Batch) error { return w.queueTake(b, &job) },
+		func(b *pgx.Batch) error {
+			j, err := w.taken()
+			if err != nil {
+				return err
+			}
+			j.Fail(now)
+			w.queueSave(b)
+			return nil
+		},
+	)
+	if err != nil {
+		return outbox.JobStep{}, err
+	}
+	return w.step, nil
+}
+
 // RecallJob implements outbox.JobWork.
 func (s *Store) RecallJob(ctx context.Context, lease outbox.Lease, job outbox.Job, except []outbox.DeliveryID, limit int, now time.Time) (outbox.JobStep, error) {
 	w := &jobStep{lease: lease, limit: limit, now: now}

@@ -231,6 +231,14 @@ func (j *jobStep) cancel() error {
 	return nil
 }
 
+// FailJob ends a job that cannot go on.
+func (s *Store) FailJob(ctx context.Context, lease outbox.Lease, job outbox.Job, now time.Time) (outbox.JobStep, error) {
+	return s.inStep(ctx, lease, &job, 0, now, func(j *jobStep) error {
+		j.step.Job.Fail(now)
+		return nil
+	})
+}
+
 // RecallJob takes back what a replay planned.
 func (s *Store) RecallJob(ctx context.Context, lease outbox.Lease, job outbox.Job, except []outbox.DeliveryID, limit int, now time.Time) (outbox.JobStep, error) {
 	return s.inStep(ctx, lease, &job, limit, now, func(j *jobStep) error {

@@ -1,6 +1,7 @@
 package outboxtest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
@@ -11,6 +12,7 @@ var replayJobsStopped = topic{"replay jobs that are stopped", []promise{
 	{"attempts under way are left to end", jobStoppedExcept},
 	{"what comes behind a stopped one of a strict endpoint gets its turn", jobStoppedStrict},
 	{"one that has ended is not stopped", jobStoppedLate},
+	{"one that cannot go on has failed, and what it planned goes on", jobFails},
 }}
 
 // stop asks for the end of a job and lets the owner take the command.
@@ -134,4 +136,43 @@ func jobStoppedLate(w *world) {
 	w.must(err)
 	w.waiting(0)
 	w.equal("state", w.readJob(job), job)
+}
+
+func jobFails(w *world) {
+	acme := w.tenant("acme")
+	w.endpoint(acme, "*")
+	for _, d := range w.plannedMany(acme, "a", 4) {
+		w.finish(w.refused(d))
+	}
+	w.now = w.now.Add(time.Second)
+	job := w.create(w.newJob(acme, outbox.JobReplay, outbox.JobFilter{State: outbox.ReplayDead}))
+	due := w.step(job, 3).Due
+	w.equal("planned", len(due), 3)
+	w.finish(w.delivered(due[0]))
+	w.now = w.now.Add(time.Second)
+	fail := func() outbox.Job {
+		step, err := w.store.FailJob(w.ctx, w.lease, job, w.now)
+		w.must(err)
+		w.equal("as it is stored", w.readJob(job), step.Job)
+		return step.Job
+	}
+	failed := fail()
+	w.equal("state", failed.State, outbox.JobFailed)
+	w.equal("finished", failed.FinishedAt, w.now)
+	w.equal("figures", tally(failed), [5]int64{4, 1, 1, 0, 0})
+	w.now = w.now.Add(time.Second)
+	w.equal("failing twice", fail(), failed)
+	w.equal("it does nothing more", len(w.step(failed, 10).Due), 0)
+	w.finish(w.delivered(w.stored(due[1])), w.refused(w.stored(due[2])))
+	w.ended(due[1], outbox.StateDelivered)
+	w.ended(due[2], outbox.StateDead)
+	w.verify()
+	loaded, err := w.store.LoadJobs(w.ctx, w.scope)
+	w.must(err)
+	w.equal("jobs to go on with", len(loaded), 0)
+	old := w.lease
+	w.own()
+	if _, err := w.store.FailJob(w.ctx, old, job, w.now); !errors.Is(err, outbox.ErrFenced) {
+		w.Errorf("by a former owner: %v", err)
+	}
 }
