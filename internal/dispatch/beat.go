@@ -285,7 +285,10 @@ func (n *Node) release(shards []outbox.Shard) {
 	held := map[outbox.Shard][]outbox.HeldSlot{}
 	now := n.cfg.Clock.Now()
 	for _, w := range flying {
-		slot := outbox.HeldSlot{Delivery: w.due.ID, Endpoint: w.due.Endpoint, Attempt: w.due.Attempt}
+		slot := outbox.HeldSlot{Delivery: w.due.ID, Endpoint: w.due.Endpoint, Tenant: w.due.Tenant, Attempt: w.due.Attempt, Began: w.began}
+		if !w.held {
+			slot.Began = now.Add(-time.Since(w.started) - beganMargin)
+		}
 		switch {
 		case w.given: // no result will tell the next owner that its slot is free
 			slot.Deadline = now
@@ -305,6 +308,11 @@ func (n *Node) release(shards []outbox.Shard) {
 
 // resultMargin is how long after an attempt's own deadline its result may take to be recorded.
 const resultMargin = 2 * time.Second
+
+// beganMargin is how much earlier than an attempt was counted as begun its record may say it was:
+// both are judged by the database's time as the node keeps it, which a heartbeat moves a little. It
+// is far less than it takes until another node may try the same delivery.
+const beganMargin = time.Second
 
 // Shards returns the shards the node owns now.
 func (n *Node) Shards() []outbox.Shard {

@@ -54,8 +54,9 @@ func (n *Node) heldLoop(ctx context.Context) {
 }
 
 // lookAfterHeld frees the slots of held attempts that have ended, and reports whether others have
-// not. The database says so: the delivery is gone, or more attempts are recorded than when it was
-// handed over.
+// not. The database says so: the result of each is recorded. That its delivery is gone would not do,
+// it may have been cancelled under way; nor that it counts more attempts, which a late result of
+// whoever had the shard before may have brought.
 func (n *Node) lookAfterHeld(ctx context.Context) bool {
 	n.mu.Lock()
 	held := n.held
@@ -63,11 +64,11 @@ func (n *Node) lookAfterHeld(ctx context.Context) bool {
 	if len(held) == 0 {
 		return false
 	}
-	shards, ids := make([]outbox.Shard, len(held)), make([]outbox.DeliveryID, len(held))
+	shards, slots := make([]outbox.Shard, len(held)), make([]outbox.HeldSlot, len(held))
 	for i, h := range held {
-		shards[i], ids[i] = h.work.due.Shard, h.slot.Delivery
+		shards[i], slots[i] = h.work.due.Shard, h.slot
 	}
-	attempts, err := n.cfg.Store.PendingAttempts(ctx, shards, ids)
+	recorded, err := n.cfg.Store.Recorded(ctx, shards, slots)
 	n.report(ctx, "held attempts", err)
 	now := time.Now()
 	n.mu.Lock()
@@ -75,8 +76,7 @@ func (n *Node) lookAfterHeld(ctx context.Context) bool {
 	for i, h := range n.held {
 		ended := now.After(h.work.until)
 		if err == nil && i < len(held) { // those held since then were not asked for
-			made, pending := attempts[h.slot.Delivery]
-			ended = ended || !pending || made > h.slot.Attempt
+			ended = ended || recorded[h.slot.Delivery]
 		}
 		if ended {
 			n.sched.unhold(h.work)
@@ -95,11 +95,11 @@ func (n *Node) lookAfterHeld(ctx context.Context) bool {
 // by a former owner is over at the latest.
 func (s *scheduler) arrived(shards []outbox.Shard, until func(outbox.HeldSlot) time.Time) []heldWork {
 	came := map[outbox.Shard]bool{}
-	var slots []outbox.HeldSlot
+	slots := map[outbox.Shard][]outbox.HeldSlot{}
 	for _, shard := range shards {
 		if left, ok := s.arriving[shard]; ok { // not given up again meanwhile
 			came[shard] = true
-			slots = append(slots, left...)
+			slots[shard] = left
 			delete(s.arriving, shard)
 		}
 	}
@@ -109,10 +109,12 @@ func (s *scheduler) arrived(shards []outbox.Shard, until func(outbox.HeldSlot) t
 		}
 	}
 	var held []heldWork
-	for _, slot := range slots {
-		if w := s.hold(slot); w != nil {
-			w.until = until(slot)
-			held = append(held, heldWork{w, slot})
+	for shard, left := range slots {
+		for _, slot := range left {
+			if w := s.hold(slot, shard); w != nil {
+				w.until = until(slot)
+				held = append(held, heldWork{w, slot})
+			}
 		}
 	}
 	for _, e := range s.endpoints {
@@ -144,13 +146,24 @@ func (s *scheduler) adopt(w *work) {
 }
 
 // hold occupies the slots of an attempt that a former owner left in flight and keeps its delivery
-// from being read. It returns nil if the endpoint is not known.
-func (s *scheduler) hold(slot outbox.HeldSlot) *work {
+// from being read. An endpoint that is deleted uses its tenant's slots all the same. It returns nil if
+// the attempt is this node's own, which adopt has counted.
+func (s *scheduler) hold(slot outbox.HeldSlot, shard outbox.Shard) *work {
 	e := s.endpoints[slot.Endpoint]
-	if e == nil || s.taken[slot.Delivery] != nil {
-		return nil
+	if e == nil && slot.Tenant == 0 {
+		return nil // an older version left it
 	}
-	w := &work{endpoint: e, held: true}
+	if e == nil {
+		e = s.endpoint(slot.Endpoint, slot.Tenant, shard)
+	}
+	if own := s.taken[slot.Delivery]; own != nil {
+		if !own.over {
+			return nil
+		}
+		// An earlier attempt of this node's own, whose result is still on its way.
+		own.endpoint.lanes[own.due.Lane].inMemory--
+	}
+	w := &work{endpoint: e, held: true, began: slot.Began}
 	w.due.ID, w.due.Endpoint, w.due.Tenant, w.due.Shard = slot.Delivery, e.id, e.tenant.id, e.tenant.shard
 	w.due.Attempt = slot.Attempt
 	s.taken[slot.Delivery] = w

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"bytes"
 	"container/heap"
+	"context"
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
@@ -12,16 +13,18 @@ import (
 type work struct {
 	due      outbox.Due
 	endpoint *endpointQueue
-	estimate time.Duration // what it was charged when it started
-	started  time.Time     // monotonic
-	target   *target       // the configuration it was started with; nil: the endpoint is deleted
-	over     bool          // its attempt has ended, its result is being recorded
-	held     bool          // another node's attempt, see hold
-	until    time.Time     // monotonic: when a held one is over at the latest
-	probe    bool          // sent to see whether the server is back
-	careful  bool          // written down as a suspect before it is attempted
-	unsent   bool          // waits for that
-	given    bool          // its shard was given up while it waited: it must not be attempted
+	estimate time.Duration   // what it was charged when it started
+	started  time.Time       // monotonic
+	target   *target         // the configuration it was started with; nil: the endpoint is deleted
+	tenure   context.Context // ends with the lease it was chosen under
+	over     bool            // its attempt has ended, its result is being recorded
+	held     bool            // another node's attempt, see hold
+	until    time.Time       // monotonic: when a held one is over at the latest
+	began    time.Time       // of a held one: when it began at the earliest, database time
+	probe    bool            // sent to see whether the server is back
+	careful  bool            // written down as a suspect before it is attempted
+	unsent   bool            // waits for that
+	given    bool            // its shard was given up while it waited: it must not be attempted
 }
 
 func (w *work) bytes() int64 { return int64(len(w.due.Payload)) + 512 }

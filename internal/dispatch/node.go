@@ -145,7 +145,7 @@ type Node struct {
 	journal  journal
 	reports  reports
 	attempts sync.WaitGroup
-	beating  sync.Mutex // held by the one heartbeat under way; guards watcher
+	beating  turn // of the one heartbeat under way; guards watcher
 	watcher  watcher
 	goneOnes goneCounter
 	panics   panicCounter
@@ -175,6 +175,7 @@ func New(cfg Config) *Node {
 		unordered:  map[outbox.EndpointID]outbox.EndpointRow{},
 		suspectNow: make(chan struct{}, 1),
 		jobNow:     make(chan struct{}, 1),
+		beating:    newTurn(),
 		jobs:       map[outbox.JobID]*ownJob{},
 		deaths:     seldom{every: time.Hour},
 		ending:     seldom{every: 24 * time.Hour},

@@ -75,8 +75,8 @@ func (w *watcher) shares(b outbox.Beat, me outbox.NodeID, now time.Time) []share
 	}
 	slices.SortFunc(shares, func(a, b share) int { return bytes.Compare(a.node[:], b.node[:]) })
 	for i := range shares {
-		shares[i].size = outbox.Shards / len(shares)
-		if i < outbox.Shards%len(shares) {
+		shares[i].size = len(b.Shards) / len(shares)
+		if i < len(b.Shards)%len(shares) {
 			shares[i].size++
 		}
 	}

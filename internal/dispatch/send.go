@@ -33,8 +33,16 @@ func (n *Node) start() {
 func (n *Node) nextWork() *work {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// The lease under which a delivery is chosen is the one it is sent under: the node may have lost
+	// its shard, and got a new lease for others, before the goroutine that sends it comes to run.
+	tenure, may := n.tenure.current()
+	if !may {
+		n.sched.paused = true // until a heartbeat succeeds
+		return nil
+	}
 	w := n.sched.next()
 	if w != nil {
+		w.tenure = tenure
 		w.careful = n.carefully(w.due.Shard)
 		w.unsent = w.careful
 	}
@@ -46,8 +54,8 @@ func (n *Node) nextWork() *work {
 
 // run takes one delivery to its result.
 func (n *Node) run(w *work) {
-	ctx, may := n.tenure.current()
-	if !may {
+	ctx := w.tenure
+	if ctx.Err() != nil {
 		n.abandon(w)
 		return
 	}

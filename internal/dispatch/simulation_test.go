@@ -2,330 +2,79 @@ package dispatch
 
 import (
 	"context"
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
-	"github.com/waybill-dev/waybill/internal/sqlite"
+	"github.com/waybill-dev/waybill/internal/outbox/memory"
 )
 
 var (
-	simSeeds = flag.Int("sim.seeds", 0, "how many histories to simulate; 0: 60, or 5 under -short")
-	simSeed  = flag.Uint64("sim.seed", 0, "simulate this history alone")
+	simSeeds = flag.Int("sim.seeds", 0, "how many histories to simulate; 0: 2,000, or 100 under -short")
+	simSeed  = flag.Uint64("sim.seed", 0, "simulate this history alone, and print it")
 )
 
-// TestSimulation plays seeded histories: customers publish, servers behave in every way, the node
-// is killed or stopped and another starts, the database loses answers and results, people pause,
-// resume, delete and replay. Afterwards everything heals, and then the books balance to the last
-// number, no accepted event is lost, caps held throughout, and nothing arrived twice but what a
-// kill, a lost answer or a person explains. A history that fails is printed with its seed.
+// TestSimulation plays seeded histories of one to three nodes on a store in memory. Customers
+// publish, servers behave in every way, nodes are killed at any call to the database, stopped,
+// started and cut off from it; the database is slow, loses answers, applies late what it said had
+// failed, has its clock set; people pause, resume, delete, replay and stop everything. Afterwards
+// all heals, and then the books balance to the last number, no accepted event is lost, caps and
+// strict order held at every moment, and nothing arrived twice but what a lost process, a cut or a
+// person explains. A history that fails is printed with its seed, which plays it again.
 func TestSimulation(t *testing.T) {
-	first, n := uint64(1), *simSeeds
+	first, n := uint64(1), uint64(*simSeeds)
 	switch {
 	case *simSeed != 0:
 		first, n = *simSeed, 1
 	case n == 0 && testing.Short():
-		n = 5
+		n = 100
 	case n == 0:
-		n = 60
+		n = 2000
 	}
-	for seed := first; seed < first+uint64(n); seed++ {
-		synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
-		if t.Failed() {
-			t.Fatalf("seed %d failed; play it alone with -run TestSimulation -sim.seed=%d", seed, seed)
-		}
-	}
-}
-
-// simulation is one history.
-type simulation struct {
-	*rig
-	rand    *rand.Rand
-	begin   time.Time
-	history strings.Builder
-	servers map[string]*simServer
-	tenants []*simTenant
-
-	// The node that runs now: a process of its own, as far as the database can tell.
-	handle *sqlite.Store
-	faults *faulty
-	life   context.Context // ends when it is killed
-	die    context.CancelFunc
-	dying  sync.WaitGroup
-
-	inFlight, most map[int]int // attempts at once, by tenant; the sender's lock guards them
-}
-
-type simTenant struct {
-	outbox.TenantRef
-	cap       int
-	endpoints []*simEndpoint
-}
-
-type simEndpoint struct {
-	id      outbox.EndpointID
-	uid     string
-	owed    []outbox.EventID // published while it existed
-	deleted bool
-}
-
-func (s *simulation) note(format string, args ...any) {
-	fmt.Fprintf(&s.history, "%10v  %s\n", time.Since(s.begin).Round(time.Millisecond), fmt.Sprintf(format, args...))
-}
-
-func simulate(t *testing.T, seed uint64) {
-	s := &simulation{
-		rig:     newRig(t),
-		rand:    rand.New(rand.NewPCG(seed, seed)),
-		begin:   time.Now(),
-		servers: map[string]*simServer{},
-		most:    map[int]int{},
-	}
-	s.log = slog.New(slog.DiscardHandler)
-	defer func() {
-		if t.Failed() {
-			t.Logf("seed %d:\n%s", seed, s.history.String())
-		}
-	}()
-	s.customers()
-	s.sender.script(s.answer)
-	s.start()
-	for range 15 + s.rand.IntN(25) {
-		s.step()
-		time.Sleep(time.Duration(s.rand.IntN(1500)) * time.Millisecond)
-	}
-	s.heal()
-	s.settle()
-	s.end()
-	s.dying.Wait()
-	s.check()
-}
-
-// start starts a node on a handle of its own.
-func (s *simulation) start() {
-	s.handle = s.open()
-	s.faults = &faulty{Store: s.handle}
-	s.sender.mu.Lock()
-	s.life, s.die = context.WithCancel(context.Background())
-	s.inFlight = map[int]int{}
-	s.sender.mu.Unlock()
-	s.runOn(s.faults)
-}
-
-// end stops the node in order.
-func (s *simulation) end() {
-	s.halt()
-	s.die()
-	if err := s.handle.Close(); err != nil {
-		s.t.Error(err)
-	}
-}
-
-// kill takes the node's connections away, all at once. What it had not recorded is forgotten.
-func (s *simulation) kill() {
-	s.sender.mu.Lock()
-	s.node.mu.Lock()
-	for _, w := range s.node.sched.taken {
-		if !w.started.IsZero() && w.target != nil {
-			s.servers[w.target.endpoint.URL].forgotten++
-		}
-	}
-	s.node.sched.paused = true
-	s.node.mu.Unlock()
-	s.die()
-	s.life = context.Background() // whoever asks from now on is of the next life
-	s.sender.mu.Unlock()
-	handle, stop := s.handle, s.stop
-	s.stop = nil
-	if err := handle.Close(); err != nil {
-		s.t.Error(err)
-	}
-	s.dying.Go(func() { stop() }) // its loops find no database and end
-}
-
-// customers makes two or three tenants with small caps and one or two endpoints each.
-func (s *simulation) customers() {
-	for i := range 2 + s.rand.IntN(2) {
-		limit := 1 + s.rand.IntN(4)
-		t := &simTenant{cap: limit}
-		t.TenantRef = s.tenant(fmt.Sprintf("tenant-%d", i), func(t *outbox.Tenant) { t.MaxInFlight = limit })
-		for j := range 1 + s.rand.IntN(2) {
-			e := &simEndpoint{uid: fmt.Sprintf("e%d-%d", i, j)}
-			e.id = s.endpoint(t.TenantRef, e.uid, func(e *outbox.Endpoint) {
-				e.Retry = outbox.RetryPolicy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}
-				e.Timeout = 5 * time.Second
-			})
-			t.endpoints = append(t.endpoints, e)
-			s.servers[e.url()] = &simServer{
-				tenant:    i,
-				behaviour: behaviours[s.rand.IntN(len(behaviours))],
-				got:       map[outbox.EventID]int{},
-				rate:      &limitedServer{perSecond: 20, at: s.begin},
-				rand:      rand.New(rand.NewPCG(s.rand.Uint64(), 1)),
+	var next atomic.Uint64
+	next.Store(first)
+	var all sync.WaitGroup
+	began := time.Now()
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for seed := next.Add(1) - 1; seed < first+n && !t.Failed(); seed = next.Add(1) - 1 {
+				t.Run(fmt.Sprint(seed), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { newHistory(t, seed).play(seed) })
+				})
 			}
-			s.note("%s of a tenant with cap %d behaves: %s", e.uid, limit, s.servers[e.url()].behaviour)
-		}
-		s.tenants = append(s.tenants, t)
+		})
 	}
+	all.Wait()
+	if t.Failed() {
+		t.Log("play a history alone with -run 'TestSimulation$' -sim.seed=N")
+	}
+	t.Logf("%d histories in %v", n, time.Since(began).Round(time.Millisecond))
 }
 
-func (e *simEndpoint) url() string { return "https://" + e.uid + ".example/hook" }
-
-// step is something that happens.
-func (s *simulation) step() {
-	t := s.tenants[s.rand.IntN(len(s.tenants))]
-	e := t.endpoints[s.rand.IntN(len(t.endpoints))]
-	switch s.rand.IntN(14) {
-	case 0, 1, 2, 3, 4, 5:
-		events := s.publish(t.TenantRef, 1+s.rand.IntN(20), s.rand.IntN(2) == 0)
-		s.note("%d events for the tenant of %s", len(events), e.uid)
-		for _, e := range t.endpoints {
-			if !e.deleted {
-				e.owed = append(e.owed, events...)
-			}
-		}
-	case 6:
-		behaviour := behaviours[s.rand.IntN(len(behaviours))]
-		s.note("%s behaves: %s", e.uid, behaviour)
-		s.sender.mu.Lock()
-		s.servers[e.url()].behaviour = behaviour
-		s.sender.mu.Unlock()
-	case 7:
-		s.note("the node is killed")
-		s.kill()
-		s.start()
-	case 8:
-		s.note("the node is stopped")
-		s.end()
-		s.start()
-	case 9:
-		s.loseAnswers()
-	case 10:
-		if !e.deleted {
-			state := []outbox.EndpointState{outbox.EndpointPaused, outbox.EndpointActive}[s.rand.IntN(2)]
-			s.note("%s is %s", e.uid, state)
-			s.edit(t.TenantRef, e.uid, func(e *outbox.Endpoint) { e.State = state })
-		}
-	case 11:
-		if len(t.endpoints) > 1 && !e.deleted {
-			s.note("%s is deleted", e.uid)
-			if _, err := s.store.DeleteEndpoint(s.t.Context(), t.TenantRef, outbox.EndpointRef{UID: e.uid}, s.clock.Now(), 1); err != nil {
-				s.t.Error(err)
-			}
-			e.deleted = true
-		}
-	default:
-		s.replayOne(t, e)
+// TestSimulation_onSQLite plays a few histories on a real database, one node at a time.
+func TestSimulation_onSQLite(t *testing.T) {
+	first, n := uint64(1), uint64(10)
+	if *simSeed != 0 {
+		first, n = *simSeed, 1
+	} else if testing.Short() {
+		n = 3
 	}
-}
-
-func (s *simulation) replayOne(t *simTenant, e *simEndpoint) {
-	if len(e.owed) == 0 || e.deleted {
-		return
-	}
-	event := e.owed[s.rand.IntN(len(e.owed))]
-	was, err := s.store.RequestReplay(s.t.Context(), t.TenantRef, outbox.NewDeliveryID(event, e.id))
-	if err != nil {
-		return // not planned yet
-	}
-	s.note("%s is replayed to %s; it was %s", event, e.uid, was)
-	s.sender.mu.Lock()
-	s.servers[e.url()].replays++
-	s.sender.mu.Unlock()
-	s.node.Poke()
-}
-
-// loseAnswers makes the next commits of the router, or of the recorder, unanswered or refused.
-func (s *simulation) loseAnswers() {
-	left, applied, routing := 1+s.rand.IntN(3), s.rand.IntN(2) == 0, s.rand.IntN(2) == 0
-	s.note("%d answers are lost: routing %v, applied %v", left, routing, applied)
-	s.faults.set(func(f *faulty) {
-		lose := func() bool {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			left--
-			return left >= 0
-		}
-		f.route, f.finish = nil, nil
-		if routing {
-			f.route = func(apply func() (outbox.Routed, error)) (outbox.Routed, error) {
-				if !lose() {
-					return apply()
-				}
-				if applied {
-					if routed, err := apply(); err != nil || len(routed.Gone)+len(routed.Stale) > 0 {
-						return routed, err
-					}
-				}
-				return outbox.Routed{}, errCut
-			}
-			return
-		}
-		f.finish = func(_ []outbox.Result, apply func() (outbox.Finished, error)) (outbox.Finished, error) {
-			if !lose() {
-				return apply()
-			}
-			if applied {
-				if finished, err := apply(); err != nil {
-					return finished, err
-				}
-			}
-			return outbox.Finished{}, errCut
-		}
-	})
-}
-
-// heal makes every server well and every endpoint active again.
-func (s *simulation) heal() {
-	s.note("everything heals")
-	s.faults.set(func(f *faulty) { f.route, f.finish = nil, nil })
-	s.sender.mu.Lock()
-	for _, server := range s.servers {
-		server.behaviour = "well"
-	}
-	s.sender.mu.Unlock()
-	for _, t := range s.tenants {
-		for _, e := range t.endpoints {
-			if !e.deleted {
-				s.edit(t.TenantRef, e.uid, func(e *outbox.Endpoint) { e.State = outbox.EndpointActive })
-			}
-		}
-	}
-}
-
-// settle waits until nothing is pending. The longest wait is a breaker's.
-func (s *simulation) settle() {
-	begin := time.Now()
-	for {
-		pending := 0
-		for _, t := range s.tenants {
-			rows, _, err := s.store.Deliveries(s.t.Context(), outbox.DeliveryQuery{
-				Tenant: t.TenantRef, States: []outbox.DeliveryState{outbox.StatePending},
-			}, outbox.Page{Limit: 1})
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			pending += len(rows)
-		}
-		outboxRows, err := s.store.ReadOutbox(s.t.Context(), allShards(), make([]int64, outbox.Shards), 1)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		if pending+len(outboxRows) == 0 {
-			s.note("settled after %v", time.Since(begin))
-			return
-		}
-		if time.Since(begin) > 20*time.Minute {
-			s.t.Fatalf("%d tenants still have pending deliveries, %d shards outbox rows", pending, len(outboxRows))
-		}
-		time.Sleep(5 * time.Second)
+	for seed := first; seed < first+n && !t.Failed(); seed++ {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHistory(t, seed)
+			h.store, h.exclusive, h.shards = newRig(t).store.Store, true, allShards()
+			h.play(seed)
+		})
 	}
 }
 
@@ -337,39 +86,545 @@ func allShards() []outbox.Shard {
 	return shards
 }
 
-// check holds what happened against what was promised.
-func (s *simulation) check() {
-	s.balanced()
-	for _, t := range s.tenants {
-		for _, e := range t.endpoints {
-			server := s.servers[e.url()]
-			extra := 0
-			for _, event := range e.owed {
-				got := server.got[event]
-				if extra += max(got-1, 0); got > 0 || e.deleted {
-					continue
-				}
-				d, err := s.store.Delivery(s.t.Context(), t.TenantRef, outbox.NewDeliveryID(event, e.id))
-				if err != nil || d.State != outbox.StateDead {
-					s.t.Errorf("%s was accepted for %s and never arrived; it is %q (%v)", event, e.uid, d.State, err)
-				}
-			}
-			// A kill forgets the results of what was in flight or not recorded yet.
-			if most := server.replays + server.forgotten; extra > most {
-				s.t.Errorf("%s got %d events more than once, %d replays and forgotten results explain that", e.uid, extra, most)
-			}
+// history is one of them.
+type history struct {
+	t         *testing.T
+	rand      *rand.Rand
+	begin     time.Time
+	store     outbox.Store
+	exclusive bool // one process at a time
+	shards    []outbox.Shard
+	bubble    sync.WaitGroup // what of it goes on by itself
+	step      atomic.Int64   // by which the database's clock was set
+	faults    float64
+	processes []*process
+	tenants   []*simTenant
+
+	mu      sync.Mutex // guards everything below, and what servers hold
+	log     strings.Builder
+	servers map[string]*simServer
+	keys    map[outbox.EventID]string // their ordering keys
+}
+
+type simTenant struct {
+	outbox.TenantRef
+	cap       int
+	endpoints []*simEndpoint
+	flying    int // attempts under way
+	most      int
+}
+
+type simEndpoint struct {
+	id      outbox.EndpointID
+	uid     string
+	strict  bool
+	owed    []outbox.EventID // published while it existed
+	deleted bool
+}
+
+func (e *simEndpoint) url() string { return "https://" + e.uid + ".example/hook" }
+
+// simShards are the shards of a simulation: enough to be shared, and few to look at.
+var simShards = []outbox.Shard{3, 60, 131, 254}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	h := &history{
+		t:       t,
+		rand:    rand.New(rand.NewPCG(seed, seed)),
+		begin:   time.Now(),
+		shards:  simShards,
+		servers: map[string]*simServer{},
+		keys:    map[outbox.EventID]string{},
+	}
+	h.store = memory.New(func() time.Time { return time.Now().Add(time.Duration(h.step.Load())) }, simShards...)
+	h.faults = []float64{0, 0.01, 0.05}[h.rand.IntN(3)]
+	return h
+}
+
+func (h *history) play(seed uint64) {
+	defer func() {
+		if h.t.Failed() || *simSeed != 0 {
+			h.t.Logf("seed %d:\n%s", seed, h.log.String())
 		}
-		if most := s.most[s.tenantIndex(t)]; most > t.cap {
-			s.t.Errorf("a tenant had %d attempts at once, its cap is %d", most, t.cap)
+	}()
+	h.customers()
+	for range 1 + h.rand.IntN(h.most()) {
+		h.start()
+	}
+	for range 15 + h.rand.IntN(25) {
+		h.happen()
+		time.Sleep(time.Duration(h.rand.IntN(1500)) * time.Millisecond)
+	}
+	h.heal()
+	h.settle()
+	for _, p := range h.processes {
+		p.end()
+	}
+	h.bubble.Wait()
+	h.check()
+}
+
+// most is how many processes there may be at once.
+func (h *history) most() int {
+	if h.exclusive {
+		return 1
+	}
+	return 3
+}
+
+func (h *history) note(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.noted(format, args...)
+}
+
+func (h *history) noted(format string, args ...any) {
+	fmt.Fprintf(&h.log, "%10v  %s\n", time.Since(h.begin).Round(time.Millisecond), fmt.Sprintf(format, args...))
+}
+
+func (h *history) now() time.Time {
+	return time.Now().Add(time.Duration(h.step.Load())).UTC().Truncate(time.Microsecond)
+}
+
+// chance is true once in so many times.
+func (h *history) chance(in int) bool { return h.rand.IntN(in) == 0 }
+
+// customers makes two or three tenants with small caps and one or two endpoints each.
+func (h *history) customers() {
+	for i := range 2 + h.rand.IntN(2) {
+		limit := 1 + h.rand.IntN(4)
+		tenant, _, err := h.store.PutTenant(h.t.Context(), keyIn(simShards[h.rand.IntN(len(simShards))], i), h.now(), func(t *outbox.Tenant, _ bool) error {
+			t.MaxInFlight = limit
+			return nil
+		})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		t := &simTenant{cap: limit, TenantRef: tenant.TenantRef}
+		for j := range 1 + h.rand.IntN(2) {
+			e := &simEndpoint{uid: fmt.Sprintf("e%d-%d", i, j), strict: h.chance(3)}
+			stored, _, err := h.store.PutEndpoint(h.t.Context(), t.TenantRef, outbox.EndpointRef{UID: e.uid}, h.now(), func(p *outbox.Endpoint, _ bool) error {
+				p.UID, p.URL, p.EventTypes, p.State = e.uid, e.url(), []string{"*"}, outbox.EndpointActive
+				p.Retry = outbox.RetryPolicy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}
+				p.Timeout = 5 * time.Second
+				if e.strict {
+					p.Ordering = outbox.OrderingStrict
+				}
+				return nil
+			})
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			e.id = stored.ID
+			t.endpoints = append(t.endpoints, e)
+			h.servers[e.url()] = newSimServer(t, e, h.rand)
+			h.note("%s (strict %v) of a tenant with cap %d behaves: %s", e.uid, e.strict, limit, h.servers[e.url()].behaviour)
+		}
+		h.tenants = append(h.tenants, t)
+	}
+}
+
+// keyIn is a tenant's key that lies in a shard.
+func keyIn(shard outbox.Shard, n int) string {
+	for i := 0; ; i++ {
+		if key := fmt.Sprintf("tenant-%d-%d", n, i); outbox.ShardOf(key) == shard {
+			return key
 		}
 	}
 }
 
-func (s *simulation) tenantIndex(t *simTenant) int {
-	for i := range s.tenants {
-		if s.tenants[i] == t {
-			return i
+// happen lets something happen.
+func (h *history) happen() {
+	h.replaceDead()
+	t := h.tenants[h.rand.IntN(len(h.tenants))]
+	e := t.endpoints[h.rand.IntN(len(t.endpoints))]
+	p := h.processes[h.rand.IntN(len(h.processes))]
+	switch h.rand.IntN(20) {
+	case 0, 1, 2, 3, 4, 5, 6:
+		h.publish(t, 1+h.rand.IntN(20))
+	case 7, 8:
+		behaviour := behaviours[h.rand.IntN(len(behaviours))]
+		h.note("%s behaves: %s", e.uid, behaviour)
+		h.mu.Lock()
+		h.servers[e.url()].behaviour = behaviour
+		h.mu.Unlock()
+	case 9:
+		p.crashSoon(1+h.rand.IntN(60), h.chance(2))
+	case 10:
+		if h.chance(2) {
+			h.note("%s is killed", p.name)
+			p.kill()
+		} else {
+			h.note("%s is stopped", p.name)
+			p.end()
+		}
+	case 11:
+		if len(h.living()) < h.most() {
+			h.start()
+		}
+	case 12:
+		p.cutOff(time.Duration(h.rand.IntN(15_000)) * time.Millisecond)
+	case 13, 14:
+		if !e.deleted {
+			state := []outbox.EndpointState{outbox.EndpointPaused, outbox.EndpointActive}[h.rand.IntN(2)]
+			h.note("%s is %s", e.uid, state)
+			h.edit(t, e, func(e *outbox.Endpoint) { e.State = state })
+		}
+	case 15:
+		if len(t.endpoints) > 1 && !e.deleted {
+			h.note("%s is deleted", e.uid)
+			if _, err := h.store.DeleteEndpoint(h.t.Context(), t.TenantRef, outbox.EndpointRef{UID: e.uid}, h.now(), 1); err != nil {
+				h.t.Error(err)
+			}
+			e.deleted = true
+		}
+	case 16:
+		state := outbox.DispatchState{Paused: h.chance(2)}
+		h.note("dispatch is paused: %v", state.Paused)
+		if err := h.store.SetDispatch(h.t.Context(), state); err != nil {
+			h.t.Error(err)
+		}
+	case 17:
+		if !h.exclusive && h.chance(3) {
+			by := time.Duration(h.rand.IntN(240)-120) * time.Second
+			h.note("the database's clock is set by %v", by)
+			h.step.Add(int64(by))
+		}
+	default:
+		h.replay(t, e)
+	}
+}
+
+func (h *history) edit(t *simTenant, e *simEndpoint, change func(e *outbox.Endpoint)) {
+	_, err := h.store.EditEndpoint(h.t.Context(), t.TenantRef, outbox.EndpointRef{UID: e.uid}, h.now(), func(e *outbox.Endpoint) ([]outbox.Command, error) {
+		change(e)
+		return nil, nil
+	})
+	if err != nil {
+		h.t.Error(err)
+	}
+}
+
+// publish accepts events, which a node of the same process gets directly or all have to find.
+func (h *history) publish(t *simTenant, n int) {
+	now := h.now()
+	batch := make([]outbox.NewEvent, n)
+	for i := range batch {
+		id := outbox.NewEventID(now)
+		payload := fmt.Appendf(nil, `{ "n": %d, "e": "%s" }`, i, id)
+		batch[i].Event = outbox.Event{
+			ID: id, Tenant: t.TenantRef, Type: "test.event", Payload: payload, SHA256: sha256.Sum256(payload), CreatedAt: now,
+			OrderingKey: []string{"", "a", "b"}[h.rand.IntN(3)],
 		}
 	}
-	return -1
+	h.mu.Lock()
+	for i := range batch {
+		h.keys[batch[i].ID] = batch[i].OrderingKey
+	}
+	h.mu.Unlock()
+	accepted, conflicts, err := h.store.InsertEvents(h.t.Context(), batch)
+	if err != nil || len(conflicts) > 0 {
+		h.t.Fatal(err, conflicts)
+	}
+	h.note("%d events for the tenant of %s", n, t.endpoints[0].uid)
+	for _, e := range t.endpoints {
+		for i := range batch {
+			if !e.deleted {
+				e.owed = append(e.owed, batch[i].ID)
+			}
+		}
+	}
+	if living := h.living(); len(living) > 0 && h.chance(2) {
+		rows := make([]outbox.OutboxRow, n)
+		for i := range rows {
+			rows[i] = outbox.OutboxRow{
+				Shard: t.Shard, Pos: accepted[i].Pos, Tenant: t.ID, Event: batch[i].ID, Source: &batch[i].Event, HasPayload: true,
+			}
+		}
+		living[h.rand.IntN(len(living))].node.Offer(rows)
+	}
+}
+
+// replay asks for one delivery again.
+func (h *history) replay(t *simTenant, e *simEndpoint) {
+	if len(e.owed) == 0 || e.deleted {
+		return
+	}
+	event := e.owed[h.rand.IntN(len(e.owed))]
+	h.mu.Lock()
+	h.servers[e.url()].of(event).replays++ // before it can arrive
+	h.mu.Unlock()
+	was, err := h.store.RequestReplay(h.t.Context(), t.TenantRef, outbox.NewDeliveryID(event, e.id))
+	if err != nil {
+		h.mu.Lock()
+		h.servers[e.url()].of(event).replays-- // not planned yet
+		h.mu.Unlock()
+		return
+	}
+	h.note("%s is replayed to %s; it was %s", event, e.uid, was)
+	for _, p := range h.living() {
+		p.node.Wrote(t.Shard)
+	}
+}
+
+// heal makes everything well.
+func (h *history) heal() {
+	h.note("everything heals")
+	h.mu.Lock()
+	for _, server := range h.servers {
+		server.behaviour = "well"
+	}
+	h.mu.Unlock()
+	for _, p := range h.processes {
+		p.well()
+	}
+	if len(h.living()) == 0 {
+		h.start().well()
+	}
+	if err := h.store.SetDispatch(h.t.Context(), outbox.DispatchState{}); err != nil {
+		h.t.Error(err)
+	}
+	for _, t := range h.tenants {
+		for _, e := range t.endpoints {
+			if !e.deleted {
+				h.edit(t, e, func(e *outbox.Endpoint) { e.State = outbox.EndpointActive })
+			}
+		}
+	}
+}
+
+// settle waits until nothing is pending. The longest wait is a breaker's.
+func (h *history) settle() {
+	begin := time.Now()
+	for {
+		report, err := h.store.Verify(h.t.Context(), false)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		rows, err := h.store.ReadOutbox(h.t.Context(), h.shards, make([]int64, len(h.shards)), 1)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		if report.Pending == 0 && len(rows) == 0 {
+			h.note("settled after %v", time.Since(begin))
+			return
+		}
+		if time.Since(begin) > 20*time.Minute {
+			h.t.Errorf("%d deliveries are still pending, %d shards have outbox rows", report.Pending, len(rows))
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// check holds what happened against what was promised.
+func (h *history) check() {
+	report, err := h.store.Verify(context.Background(), true)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, c := range report.Checks {
+		for _, b := range c.Broken {
+			h.t.Errorf("%s: %s: %d and %d", c.Name, b.Where, b.Left, b.Right)
+		}
+	}
+	for _, t := range h.tenants {
+		if t.most > t.cap {
+			h.t.Errorf("a tenant had %d attempts at once, its cap is %d", t.most, t.cap)
+		}
+		for _, e := range t.endpoints {
+			server := h.servers[e.url()]
+			for _, broken := range server.broken {
+				h.t.Error(broken)
+			}
+			for _, event := range e.owed {
+				seen := server.of(event)
+				if most := 1 + seen.replays + seen.excuses; seen.got > most {
+					h.t.Errorf("%s got %s %d times; %d replays and %d lost results explain %d:%s", e.uid, event, seen.got, seen.replays, seen.excuses, most, seen.log)
+				}
+				if seen.got > 0 || e.deleted {
+					continue
+				}
+				d, err := h.store.Delivery(context.Background(), t.TenantRef, outbox.NewDeliveryID(event, e.id))
+				if err != nil || d.State != outbox.StateDead {
+					h.t.Errorf("%s was accepted for %s and never arrived; it is %q (%v)", event, e.uid, d.State, err)
+				}
+			}
+		}
+	}
+}
+
+func (h *history) living() []*process {
+	var living []*process
+	for _, p := range h.processes {
+		if !p.gone.Load() {
+			living = append(living, p)
+		}
+	}
+	return living
+}
+
+// replaceDead starts a process where all have ended, as whoever runs them does after a while.
+func (h *history) replaceDead() {
+	if living := len(h.living()); living == 0 || living < h.most() && h.chance(3) {
+		h.start()
+	}
+}
+
+// process is one node with its way to the database and to the customers' servers.
+type process struct {
+	h    *history
+	name string
+	node *Node
+	line *line
+	life context.Context // ends when it is killed
+	die  context.CancelFunc
+	stop func() error
+	gone atomic.Bool // killed, or asked to stop
+}
+
+func (h *history) start() *process {
+	p := &process{h: h, name: fmt.Sprintf("node %d", len(h.processes)+1)}
+	p.life, p.die = context.WithCancel(context.Background())
+	p.line = &line{
+		Store: h.store, bubble: &h.bubble, faults: h.faults, crash: p.kill,
+		rand: rand.New(rand.NewPCG(h.rand.Uint64(), 1)),
+		note: func(format string, args ...any) { h.note(p.name+": "+format, args...) },
+	}
+	clock := &outbox.Clock{}
+	p.node = New(Config{
+		Store:     p.line,
+		Sender:    &simSender{p: p, clock: clock, urls: map[any]string{}},
+		Clock:     clock,
+		Log:       slog.New(slog.NewTextHandler(diary{p}, &slog.HandlerOptions{ReplaceAttr: untimed})),
+		Wake:      simWake{p},
+		Exclusive: h.exclusive,
+		Retry:     outbox.RetryPolicy{Initial: 50 * time.Millisecond, Max: 100 * time.Millisecond},
+		Grace:     5 * time.Second,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	h.bubble.Go(func() {
+		ended <- p.node.Run(ctx)
+		close(ended)
+	})
+	p.stop = func() error {
+		cancel()
+		return <-ended
+	}
+	h.processes = append(h.processes, p)
+	h.note("%s starts", p.name)
+	return p
+}
+
+// diary writes what a process logs into its history.
+type diary struct{ p *process }
+
+func (d diary) Write(line []byte) (int, error) {
+	d.p.h.note("%s: %s", d.p.name, strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+// untimed leaves out what the history says itself.
+func untimed(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// simWake tells the other processes.
+type simWake struct{ p *process }
+
+func (w simWake) Wake(up outbox.Wakeup) {
+	for _, other := range w.p.h.living() {
+		if other != w.p {
+			other.node.Woken(up)
+		}
+	}
+}
+
+// end stops the process in order, and waits for it.
+func (p *process) end() {
+	if p.gone.Swap(true) {
+		return
+	}
+	p.excuse() // results that the database does not take within the grace are forgotten
+	if err := p.stop(); err != nil {
+		p.h.note("%s: %v", p.name, err)
+	}
+	p.die()
+}
+
+// kill takes the process's connections away, all at once. What it had not recorded is forgotten.
+func (p *process) kill() {
+	p.line.mu.Lock()
+	was := p.line.dead
+	p.line.dead = true
+	p.line.mu.Unlock()
+	if was || p.gone.Swap(true) && p.life.Err() != nil {
+		return
+	}
+	p.excuse()
+	p.node.mu.Lock()
+	p.node.sched.paused = true
+	p.node.mu.Unlock()
+	p.h.hangUp(p)
+	p.die()
+	p.h.bubble.Go(func() { _ = p.stop() }) // its loops find no database and end
+}
+
+// excuse notes what the process may have sent without its result being recorded.
+func (p *process) excuse() {
+	p.node.mu.Lock()
+	defer p.node.mu.Unlock()
+	p.h.mu.Lock()
+	defer p.h.mu.Unlock()
+	for _, w := range p.node.sched.taken {
+		if !w.started.IsZero() && w.target != nil {
+			p.h.servers[w.target.endpoint.URL].of(w.due.Event).excuses++
+		}
+	}
+}
+
+// crashSoon makes the process end at a call to the database from now.
+func (p *process) crashSoon(calls int, before bool) {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	p.line.crashIn, p.line.before = calls, before
+}
+
+// cutOff keeps everything the process says from the database for a while.
+func (p *process) cutOff(d time.Duration) {
+	p.h.note("%s is cut off for %v", p.name, d) // not while the line is locked: those who hold the history look at lines
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	if p.line.cut != nil || p.line.dead {
+		return
+	}
+	cut := make(chan struct{})
+	p.line.cut = cut
+	p.h.bubble.Go(func() {
+		select {
+		case <-time.After(d):
+		case <-p.life.Done():
+		}
+		p.line.mu.Lock()
+		defer p.line.mu.Unlock()
+		if p.line.cut == cut {
+			p.line.cut = nil
+			close(cut)
+		}
+	})
+}
+
+// well lets nothing go wrong from now on.
+func (p *process) well() {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	p.line.faults, p.line.crashIn = 0, 0
+	if p.line.cut != nil {
+		close(p.line.cut)
+		p.line.cut = nil
+	}
 }

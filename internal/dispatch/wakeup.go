@@ -67,3 +67,15 @@ func (n *Node) Woken(up outbox.Wakeup) {
 		wake(n.pollNow)
 	}
 }
+
+// turn is a mutex for what takes as long as the database does. Unlike sync.Mutex it lets a
+// simulation's time pass for those who wait.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+// Lock waits for the turn.
+func (t turn) Lock() { t <- struct{}{} }
+
+// Unlock gives it up.
+func (t turn) Unlock() { <-t }

@@ -217,8 +217,12 @@ type ShardState struct {
 type HeldSlot struct {
 	Delivery DeliveryID `json:"delivery"`
 	Endpoint EndpointID `json:"endpoint"`
-	Attempt  int        `json:"attempt"`  // recorded before it; a larger number means its result is in
-	Deadline time.Time  `json:"deadline"` // database time
+	Tenant   TenantID   `json:"tenant,omitzero"`
+	Attempt  int        `json:"attempt"` // recorded before it
+	// Began is when it began at the earliest: a late result of somebody else who tried the same
+	// delivery before, under the same number, is not its own. Zero: not known.
+	Began    time.Time `json:"began,omitzero"`
+	Deadline time.Time `json:"deadline"` // database time
 }
 
 // Ownership says which node works on which shard.
@@ -368,6 +372,10 @@ type Dispatching interface {
 	// PendingAttempts returns, for those of the deliveries that are still pending, how many
 	// attempts are recorded. ids is parallel to shards.
 	PendingAttempts(ctx context.Context, shards []Shard, ids []DeliveryID) (map[DeliveryID]int, error)
+	// Recorded returns those of the held attempts, by their deliveries, whose results are recorded:
+	// that the delivery is gone says nothing, it may have been cancelled. slots is parallel to
+	// shards.
+	Recorded(ctx context.Context, shards []Shard, slots []HeldSlot) (map[DeliveryID]bool, error)
 	// Expire ends, as DeadExpired, at most limit deliveries of the shards planned before the
 	// given time, and returns them.
 	Expire(ctx context.Context, lease Lease, before time.Time, limit int, now time.Time) (Ended, error)

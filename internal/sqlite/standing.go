@@ -30,3 +30,28 @@ func (s *Store) PendingAttempts(ctx context.Context, _ []outbox.Shard, ids []out
 	})
 	return attempts, err
 }
+
+// Recorded implements outbox.Dispatching.
+func (s *Store) Recorded(ctx context.Context, _ []outbox.Shard, slots []outbox.HeldSlot) (map[outbox.DeliveryID]bool, error) {
+	recorded := map[outbox.DeliveryID]bool{}
+	err := s.read(ctx, func(r *session) error {
+		for i := range slots {
+			slot := &slots[i]
+			var began outbox.AttemptID
+			if !slot.Began.IsZero() {
+				began = outbox.AttemptFloor(slot.Began)
+			}
+			var found bool
+			if err := r.get(`
+				SELECT EXISTS (SELECT 1 FROM waybill_attempt WHERE dlv = ? AND n = ? AND id >= ?)`,
+				[]any{slot.Delivery[:], slot.Attempt + 1, began[:]}, &found); err != nil {
+				return err
+			}
+			if found {
+				recorded[slot.Delivery] = true
+			}
+		}
+		return nil
+	})
+	return recorded, err
+}

@@ -12,6 +12,7 @@ var handover = topic{"hand-over of shards", []promise{
 	{"what is in flight goes to the next owner, once", heldSlots},
 	{"what was in flight is not handed over a second time", heldSlotsAreHandedOverOnce},
 	{"of the deliveries in flight those still pending are told with their tries", pendingAttempts},
+	{"a held attempt is over once its own result is recorded", recordedAttempts},
 	{"a lease that was lost releases nothing", lostLeaseReleases},
 	{"an older lease of the same node releases nothing", oldLeaseReleases},
 }}
@@ -97,6 +98,58 @@ func pendingAttempts(w *world) {
 	got, err = w.store.PendingAttempts(w.ctx, nil, nil)
 	w.must(err)
 	w.equal("of none", got, map[outbox.DeliveryID]int{})
+}
+
+func recordedAttempts(w *world) {
+	acme, globex := w.strangers("acme")
+	mine, theirs := w.endpoint(acme, "*"), w.endpoint(globex, "*")
+	slots := map[string]outbox.HeldSlot{}
+	var shards []outbox.Shard
+	var asked []outbox.HeldSlot
+	// hold is about the next attempt of a delivery, which began so long ago.
+	hold := func(what string, d outbox.Delivery, ago time.Duration) {
+		slots[what] = outbox.HeldSlot{Delivery: d.ID, Attempt: d.Attempt, Began: w.now.Add(-ago)}
+		shards, asked = append(shards, d.Shard), append(asked, slots[what])
+	}
+	under, failed, arrived, dead := w.planned(mine, "a"), w.planned(theirs, "a"), w.planned(mine, "a"), w.planned(theirs, "a")
+	late, cancelled, both := w.planned(mine, "a"), w.planned(theirs, "a"), w.planned(theirs, "a")
+	w.finish(w.failed(failed), w.delivered(arrived), w.refused(dead))
+	// Tried under the same number by the owner before, whose result comes late.
+	w.finish(w.failed(late))
+	w.now = w.now.Add(10 * time.Second)
+	for what, d := range map[string]outbox.Delivery{"under way": under, "tried by the owner before": late} {
+		hold(what, d, time.Second)
+	}
+	for what, d := range map[string]outbox.Delivery{"failed": failed, "arrived": arrived, "dead": dead} {
+		hold(what, d, 11*time.Second)
+	}
+	// Cancelled under way: one has ended since, the other has not.
+	hold("cancelled", cancelled, time.Second)
+	hold("cancelled, and ended", both, time.Second)
+	_, err := w.store.DeleteEndpoint(w.ctx, globex.TenantRef, outbox.EndpointRef{ID: theirs.ID}, w.now, 10)
+	w.must(err)
+	w.executeCommands()
+	w.ended(cancelled, outbox.StateCancelled)
+	w.finish(w.delivered(both))
+	got, err := w.store.Recorded(w.ctx, shards, asked)
+	w.must(err)
+	want := map[outbox.DeliveryID]bool{}
+	for _, what := range []string{"failed", "arrived", "dead", "cancelled, and ended"} {
+		want[slots[what].Delivery] = true
+	}
+	w.equal("recorded", got, want)
+	old := asked[:0:0]
+	for _, slot := range asked {
+		slot.Began = time.Time{} // as an older version left it: the number alone tells
+		old = append(old, slot)
+	}
+	got, err = w.store.Recorded(w.ctx, shards, old)
+	w.must(err)
+	want[late.ID] = true
+	w.equal("recorded, by number", got, want)
+	got, err = w.store.Recorded(w.ctx, nil, nil)
+	w.must(err)
+	w.equal("of none", got, map[outbox.DeliveryID]bool{})
 }
 
 func oldLeaseReleases(w *world) {

@@ -2,6 +2,7 @@ package outboxtest
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
@@ -100,11 +101,46 @@ var contract = []topic{
 	erasing,
 }
 
+// dispatching is the part of the contract that internal/dispatch rests on, but for jobs.
+var dispatching = []topic{
+	ownership,
+	handover,
+	routing,
+	fences,
+	numbering,
+	fanOut,
+	fetching,
+	finishing,
+	careful,
+	lateResults,
+	replaying,
+	cancelling,
+	expiring,
+	health,
+	histories,
+	order,
+	orderSwitched,
+	orderHistories,
+}
+
+// RunDispatching proves that the stores which open returns keep the part of the contract that
+// dispatching rests on. except names promises of it, by their sentences, that need something else.
+func RunDispatching(t *testing.T, open func(t *testing.T) outbox.Store, except ...string) {
+	runTopics(t, dispatching, open, except)
+}
+
 // Run proves that the stores which open returns keep the contract.
 func Run(t *testing.T, open func(t *testing.T) outbox.Store) {
-	for _, topic := range contract {
+	runTopics(t, contract, open, nil)
+}
+
+func runTopics(t *testing.T, topics []topic, open func(t *testing.T) outbox.Store, except []string) {
+	for _, topic := range topics {
 		t.Run(topic.name, func(t *testing.T) {
 			for _, p := range topic.promises {
+				if slices.Contains(except, p.sentence) {
+					continue
+				}
 				t.Run(p.sentence, func(t *testing.T) {
 					t.Parallel()
 					p.test(newWorld(t, open(t)))
