@@ -130,7 +130,8 @@ func (c *circumstances) queued(reason waitReason, detail string, d *outbox.Deliv
 const maxEstimate = 30 * 24 * time.Hour
 
 // throughput is how many requests a second the endpoint is sent at most, by all that is known; 0
-// if nothing is. What the tenant's other endpoints take of its cap is not looked at.
+// if nothing is. Where the tenant's slots are all taken, those that the endpoint has are what it
+// gets: its other endpoints have the rest, and take turns with it.
 func (c *circumstances) throughput(d *outbox.DeliveryView) float64 {
 	h := &c.endpoint
 	pace := 0.0
@@ -150,6 +151,9 @@ func (c *circumstances) throughput(d *outbox.DeliveryView) float64 {
 		}
 		if d.Lane == outbox.LaneReplay {
 			limit = max(1, limit/4)
+		}
+		if h.current() && h.TenantInFlight > 0 && h.TenantInFlight >= d.Limits.TenantInFlight {
+			limit = min(limit, max(1, h.InFlight))
 		}
 		bound(float64(limit) / h.Average.Seconds())
 	}

@@ -52,9 +52,13 @@ func TestWhyWaiting_namesTheReasonThatHolds(t *testing.T) {
 			change: func(d *outbox.DeliveryView) { d.NextAt, d.TurnAt = outbox.Parked, outbox.Parked },
 			want:   told{Reason: waitOrder, Ahead: -1}},
 
+		// Three of its ten are this endpoint's, so three a second are its own.
 		"the tenant's slots are taken": {
 			health: outbox.EndpointHealth{InFlight: 3, TenantInFlight: 10, Average: second},
-			ahead:  19, want: told{Reason: waitTenant, Ahead: 19, ETA: 2 * second}},
+			ahead:  20, want: told{Reason: waitTenant, Ahead: 20, ETA: 7 * second}},
+		"the tenant's slots are taken, all by others": {
+			health: outbox.EndpointHealth{TenantInFlight: 10, Average: second},
+			ahead:  2, want: told{Reason: waitTenant, Ahead: 2, ETA: 3 * second}},
 		"the tenant's slots are taken, by this endpoint": {
 			health: outbox.EndpointHealth{InFlight: 10, TenantInFlight: 10},
 			want:   told{Reason: waitTenant}},
