@@ -164,7 +164,7 @@ func (s *simServer) begin(h *history, call *simCall, r *attempt.Request) (time.D
 // calls lists the requests of a tenant that are under way. The history is locked.
 func (h *history) calls(t *simTenant) string {
 	var list []string
-	for _, p := range h.processes {
+	for _, p := range h.all() {
 		for call := range p.node.cfg.Sender.(*simSender).calls {
 			if call.server.tenant == t && !call.over {
 				list = append(list, fmt.Sprintf("%s of %s by %s for %v", call.event, call.server.endpoint.uid, p.name, time.Since(call.began)))

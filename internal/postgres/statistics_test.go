@@ -59,6 +59,16 @@ func TestStore_findsRowsByKeyWhateverTheStatisticsSay(t *testing.T) {
 		if _, err := a.store.Finish(ctx, []outbox.Result{{Delivery: d, Attempt: failed, RetryAt: now, At: now}}); err != nil {
 			t.Fatal(err)
 		}
+		shards, held := []outbox.Shard{d.Shard}, []outbox.HeldSlot{{Delivery: d.ID, Began: now.Add(-time.Second)}}
+		if tries, err := a.store.PendingAttempts(ctx, shards, []outbox.DeliveryID{d.ID}); err != nil || tries[d.ID] != 1 {
+			t.Fatal(tries, err)
+		}
+		if recorded, err := a.store.Recorded(ctx, shards, held); err != nil || !recorded[d.ID] {
+			t.Fatal(recorded, err)
+		}
+		if view, err := a.store.Delivery(ctx, tenant.TenantRef, d.ID); err != nil || view.State != outbox.StatePending {
+			t.Fatal(view, err)
+		}
 		d.Attempt++
 		last := *failed
 		last.ID = outbox.NewAttemptID(now)
