@@ -16,22 +16,25 @@ import (
 // http.Client: on the two cores that all processes of a run share, what the publisher costs is
 // missing to the server that is measured.
 type caller struct {
-	host, key string
-	conn      net.Conn
-	read      *bufio.Reader
-	head      []byte
+	host string
+	conn net.Conn
+	read *bufio.Reader
+	head []byte
 }
 
-func newCaller(base, key string) (*caller, error) {
+// field is one line of a request's header.
+type field struct{ name, value string }
+
+func newCaller(base string) (*caller, error) {
 	u, err := url.Parse(base)
 	if err != nil {
 		return nil, err
 	}
-	return &caller{host: u.Host, key: key}, nil
+	return &caller{host: u.Host}, nil
 }
 
-// post sends a JSON body and wants 202. After an error the next call connects again.
-func (c *caller) post(ctx context.Context, path string, body []byte) (err error) {
+// post sends a JSON body and wants any 2xx. After an error the next call connects again.
+func (c *caller) post(ctx context.Context, path string, header []field, body []byte) (err error) {
 	if c.conn == nil {
 		var d net.Dialer
 		if c.conn, err = d.DialContext(ctx, "tcp", c.host); err != nil {
@@ -51,8 +54,12 @@ func (c *caller) post(ctx context.Context, path string, body []byte) (err error)
 	c.head = append(c.head, path...)
 	c.head = append(c.head, " HTTP/1.1\r\nHost: "...)
 	c.head = append(c.head, c.host...)
-	c.head = append(c.head, "\r\nAuthorization: Bearer "...)
-	c.head = append(c.head, c.key...)
+	for _, line := range header {
+		c.head = append(c.head, "\r\n"...)
+		c.head = append(c.head, line.name...)
+		c.head = append(c.head, ": "...)
+		c.head = append(c.head, line.value...)
+	}
 	c.head = append(c.head, "\r\nContent-Type: application/json\r\nContent-Length: "...)
 	c.head = strconv.AppendInt(c.head, int64(len(body)), 10)
 	c.head = append(c.head, "\r\n\r\n"...)
@@ -66,8 +73,8 @@ func (c *caller) post(ctx context.Context, path string, body []byte) (err error)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusAccepted {
-		err = fmt.Errorf("publish: %s: %.200s", resp.Status, answer)
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s: %s: %.200s", path, resp.Status, answer)
 	}
 	return err
 }

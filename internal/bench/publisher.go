@@ -114,7 +114,7 @@ func (p *publisher) stats(ctx context.Context) (sinkStats, error) {
 }
 
 func (p *publisher) work(ctx context.Context, worker int, begin, end time.Time) error {
-	c, err := newCaller(p.URL, p.Key)
+	c, err := newCaller(p.URL)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (p *publisher) publish(ctx context.Context, c *caller, tenant int, first in
 		return p.publishSQL(ctx, tenant, first)
 	}
 	if p.Secret != "" {
-		return p.send(ctx, tenant, first)
+		return p.send(ctx, c, tenant, first)
 	}
 	var body []byte
 	now := time.Now()
@@ -167,7 +167,7 @@ func (p *publisher) publish(ctx context.Context, c *caller, tenant int, first in
 		}
 		body = append(body, `]}`...)
 	}
-	return c.post(ctx, fmt.Sprintf("/v1/tenants/%s-%d%s", p.Group, tenant, path), body)
+	return c.post(ctx, fmt.Sprintf("/v1/tenants/%s-%d%s", p.Group, tenant, path), []field{{"Authorization", "Bearer " + p.Key}}, body)
 }
 
 // publishSQL publishes a batch the way an application does, in a transaction of its own.
