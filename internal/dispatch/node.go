@@ -155,6 +155,7 @@ type Node struct {
 
 	beatNow, heldNow chan struct{}    // wake-ups too
 	routeNow         [2]chan struct{} // by class
+	routedAt         [2]time.Time     // by class: when its router, who alone looks here, last began
 }
 
 // New returns a node that is not running yet.

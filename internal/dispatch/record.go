@@ -14,6 +14,11 @@ const (
 	// recorders is how many such transactions may be under way. With a second one the batches are
 	// half as large, which costs more than its overlapping fsync saves.
 	recorders = 1
+	// recordEvery is how far apart such transactions begin at least while fewer than recordAtOnce
+	// results wait. One costs the database as much as thirty of its rows, and nobody waits for a
+	// result: the endpoint has its slot back when the attempt ends.
+	recordEvery  = 20 * time.Millisecond
+	recordAtOnce = recordBatch / 2
 )
 
 // recorder collects results on their way into the database. Results are facts: they are kept and
@@ -21,7 +26,9 @@ const (
 type recorder struct {
 	mu      sync.Mutex
 	waiting []finished
+	urgent  bool // somebody waits for one of them
 	more    chan struct{}
+	now     chan struct{} // what waits is to be recorded without delay
 }
 
 // finished is a result with the work it is of.
@@ -30,13 +37,47 @@ type finished struct {
 	work *work
 }
 
-func (r *recorder) init() { r.more = make(chan struct{}, recorders) }
+func (r *recorder) init() {
+	r.more, r.now = make(chan struct{}, recorders), make(chan struct{}, recorders)
+}
 
 func (r *recorder) add(f finished) {
 	r.mu.Lock()
 	r.waiting = append(r.waiting, f)
+	// The next of its ordering key has its turn when it is recorded.
+	r.urgent = r.urgent || f.Delivery.Strict()
+	atOnce := r.atOnce()
 	r.mu.Unlock()
 	wake(r.more)
+	if atOnce {
+		wake(r.now)
+	}
+}
+
+func (r *recorder) atOnce() bool { return r.urgent || len(r.waiting) >= recordAtOnce }
+
+// gather waits for more results until the given time, and reports false if ctx ended first.
+func (r *recorder) gather(ctx context.Context, until time.Time) bool {
+	select {
+	case <-r.now: // of results that are recorded already
+	default:
+	}
+	r.mu.Lock()
+	atOnce := r.atOnce()
+	r.mu.Unlock()
+	wait := time.Until(until)
+	if atOnce || wait <= 0 {
+		return true
+	}
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-late.C:
+	case <-r.now:
+	}
+	return true
 }
 
 // take returns the oldest results, at most recordBatch.
@@ -52,7 +93,7 @@ func (r *recorder) take() []finished {
 	if len(r.waiting) > 0 {
 		wake(r.more)
 	} else {
-		r.waiting = nil
+		r.waiting, r.urgent = nil, false
 	}
 	return batch
 }
@@ -62,16 +103,19 @@ func (n *Node) recordLoop(ctx context.Context) {
 	var all sync.WaitGroup
 	for range recorders {
 		all.Go(func() {
+			var began time.Time
 			for {
 				select {
 				case <-ctx.Done():
 					return
 				case <-n.recorder.more:
 				}
-				for batch := n.recorder.take(); batch != nil; batch = n.recorder.take() {
-					if !n.record(ctx, batch) {
-						return
-					}
+				if !n.recorder.gather(ctx, began.Add(recordEvery)) {
+					return
+				}
+				began = time.Now()
+				if batch := n.recorder.take(); batch != nil && !n.record(ctx, batch) {
+					return
 				}
 			}
 		})

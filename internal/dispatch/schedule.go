@@ -154,6 +154,11 @@ func (e *endpointQueue) slots() int { return e.pace.slots(e.cap()) }
 // its tenant is.
 func (e *endpointQueue) held() bool { return e.parked || e.tenant.parked }
 
+// busyFor reports whether the endpoint has so much ready that nothing routed now is sent within d.
+func (e *endpointQueue) busyFor(d time.Duration) bool {
+	return e.held() || time.Duration(len(e.lanes[outbox.LaneLive].ready))*e.estimate >= time.Duration(e.slots())*d
+}
+
 func (e *endpointQueue) replaySlots() int { return max(1, e.slots()/replayShare) }
 
 // nextLane says which lane's turn it is, nil if none may run. Replays come every fourth turn, so

@@ -17,11 +17,18 @@ import (
 	"github.com/waybill-dev/waybill/internal/postgres/pgtest"
 )
 
-// BenchmarkStore_theWayOfAnEvent runs batches of 500 events of 1 KB through a durable server and
+// BenchmarkStore_theWayOfAnEvent runs batches of events of 1 KB through a durable server and
 // reports, for each step, the time the server's processes worked per event. That is what batching
-// and indexes decide; wall time depends on the disk and on who else uses the machine.
+// and indexes decide; wall time depends on the disk and on who else uses the machine. The
+// small batches show what a transaction costs.
 func BenchmarkStore_theWayOfAnEvent(b *testing.B) {
-	const batchSize, tenants = 500, 20
+	for _, size := range []int{500, 50, 10} {
+		b.Run(fmt.Sprintf("%d a transaction", size), func(b *testing.B) { wayOfAnEvent(b, size) })
+	}
+}
+
+func wayOfAnEvent(b *testing.B, batchSize int) {
+	const tenants = 20
 	ctx := b.Context()
 	server := pgtest.Start(b, nil)
 	keys, err := keyring.New(keyring.NewKey())

@@ -186,6 +186,23 @@ func (q *Queue) Next(class Class) (outbox.OutboxRow, bool) {
 	return row, true
 }
 
+// Patient reports whether nothing is lost by routing what waits in a class a little later: it is fewer
+// than few rows, events all of them, of tenants that keep.
+func (q *Queue) Patient(class Class, few int, keeps func(outbox.TenantID) bool) bool {
+	rows := 0
+	for _, l := range q.rings[class].lists {
+		if rows += len(l.rows); rows >= few || !keeps(l.tenant) {
+			return false
+		}
+		for i := range l.rows {
+			if r := &l.rows[i]; r.Kind != outbox.OutboxEvent || !r.Endpoint.IsZero() {
+				return false // a command, a replay or a test, which somebody waits for
+			}
+		}
+	}
+	return rows > 0
+}
+
 // Release says that every row taken in a class is settled, and reports whether the taker of the
 // other class has something to take by that.
 func (q *Queue) Release(class Class) (moved bool) {

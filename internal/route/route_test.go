@@ -375,3 +375,40 @@ func TestQueue_aTenantIsOutInOneClassAtATime(t *testing.T) {
 		}
 	})
 }
+
+// Rows may wait only where nobody waits for them.
+func TestQueue_isPatientWithFewEventsOfTenantsThatKeep(t *testing.T) {
+	keeps := func(tenant outbox.TenantID) bool { return tenant != 9 }
+	command, replay, test := row(4, 1, "a"), row(4, 1, "a"), row(4, 1, "a")
+	command.Kind, replay.Kind = outbox.OutboxCommand, outbox.OutboxReplay
+	command.Command.Name = outbox.CommandProbe
+	test.Endpoint = outbox.NewEndpointID(time.Now())
+	for name, tc := range map[string]struct {
+		more []outbox.OutboxRow
+		want bool
+	}{
+		"three events":                       {nil, true},
+		"four":                               {[]outbox.OutboxRow{row(4, 3, "a")}, true},
+		"five":                               {[]outbox.OutboxRow{row(4, 3, "a"), row(5, 1, "a")}, false},
+		"one of a tenant that does not keep": {[]outbox.OutboxRow{row(4, 9, "a")}, false},
+		"a command":                          {[]outbox.OutboxRow{command}, false},
+		"a replay":                           {[]outbox.OutboxRow{replay}, false},
+		"a test":                             {[]outbox.OutboxRow{test}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := NewQueue(100, 1<<20)
+			if q.Patient(Few, 5, keeps) {
+				t.Error("patient with nothing")
+			}
+			for _, r := range append([]outbox.OutboxRow{row(1, 1, "a"), row(2, 1, "a"), row(3, 2, "a")}, tc.more...) {
+				q.Add(r, 1)
+			}
+			if got := q.Patient(Few, 5, keeps); got != tc.want {
+				t.Errorf("patient: %v, want %v", got, tc.want)
+			}
+			if q.Patient(Many, 5, keeps) {
+				t.Error("patient with nothing of the other class")
+			}
+		})
+	}
+}
