@@ -28,10 +28,14 @@ func (s *Store) Finish(ctx context.Context, results []outbox.Result) (outbox.Fin
 	if len(results) == 0 {
 		return outbox.Finished{}, nil
 	}
-	freed, err := s.finish(ctx, results, false)
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == becameStrict {
-		freed, err = s.finish(ctx, results, true)
-	}
+	var freed []outbox.Delivery
+	err := plainly(func(passOver bool) (err error) {
+		freed, err = s.finish(ctx, results, false, passOver)
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == becameStrict {
+			freed, err = s.finish(ctx, results, true, passOver)
+		}
+		return err
+	})
 	if err != nil {
 		return outbox.Finished{}, err
 	}
@@ -41,8 +45,9 @@ func (s *Store) Finish(ctx context.Context, results []outbox.Result) (outbox.Fin
 // becameStrict is what waybill.became_strict raises.
 const becameStrict = "WB001"
 
-// finish writes results; all says that every delivery may be strict.
-func (s *Store) finish(ctx context.Context, results []outbox.Result, all bool) (freed []outbox.Delivery, err error) {
+// finish writes results; all says that every delivery may be strict, passOver that attempts may be
+// there already.
+func (s *Store) finish(ctx context.Context, results []outbox.Result, all, passOver bool) (freed []outbox.Delivery, err error) {
 	var tried, again []*outbox.Result
 	var delivered, dead [2][]*outbox.Result // those side by side, the strict ones
 	var keys keySet
@@ -81,7 +86,7 @@ func (s *Store) finish(ctx context.Context, results []outbox.Result, all bool) (
 			queueLock(b, keys)
 		}
 		if len(tried) > 0 {
-			queueAttempts(b, tried)
+			queueAttempts(b, tried, passOver)
 		}
 		for part := range delivered {
 			if len(delivered[part]) > 0 {
@@ -124,7 +129,7 @@ func attemptsAfter(r **outbox.Result) int32 {
 	return attemptOf(r) + 1
 }
 
-func queueAttempts(b *pgx.Batch, results []*outbox.Result) {
+func queueAttempts(b *pgx.Batch, results []*outbox.Result, passOver bool) {
 	b.Queue(`
 		INSERT INTO waybill.attempt
 			(shard, dlv, n, id, tenant, endpoint, event, event_type, sequence, ordering_key, round,
@@ -145,7 +150,7 @@ func queueAttempts(b *pgx.Batch, results []*outbox.Result) {
 			trigger, outcome, final, at, duration, dns, connect, tls, first_byte,
 			url, kind, message, status_code, request_bytes,
 			request_headers, response_headers, response_body, truncated, ended_at, opened)
-		ON CONFLICT DO NOTHING`,
+		`+passing(passOver, ""),
 		column(results, shardOf),
 		column(results, deliveryOf),
 		column(results, attemptsAfter),

@@ -77,7 +77,7 @@ func (s *Store) PlanMissing(ctx context.Context, lease outbox.Lease, job outbox.
 		func(b *pgx.Batch) error {
 			if !moved {
 				stored, _ := strict.decide()
-				queuePlans(b, plans, stored, job.ID, now)
+				queuePlans(b, plans, stored, job.ID, now, true)
 				queueMarks(b, plans, next)
 				w.missing(page, deliveries, stored)
 			}

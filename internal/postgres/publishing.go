@@ -27,9 +27,11 @@ func (s *Store) InsertEvents(ctx context.Context, batch []outbox.NewEvent) ([]ou
 		accepted[i] = outbox.Accepted{ID: batch[i].ID, CreatedAt: batch[i].CreatedAt}
 	}
 	var stored positions
-	err := s.transact(ctx, hot, func(b *pgx.Batch) error {
-		stored.queue(b, members)
-		return nil
+	err := plainly(func(passOver bool) error {
+		return s.transact(ctx, hot, func(b *pgx.Batch) error {
+			stored.queue(b, members, passOver)
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, nil, err
@@ -59,27 +61,26 @@ func (p positions) collect(rows pgx.Rows) error {
 	return err
 }
 
-// The outbox row is made from the event row that was inserted, so running the statement again
-// makes neither, even if the first outbox row has been routed and deleted meanwhile.
-const insertEvents = `
-	WITH stored AS (
-		INSERT INTO waybill.event
-			(shard, tenant, id, type, ordering_key, metadata, payload, sha256, created_at)
-		SELECT shard, tenant, id, type, ordering_key, metadata::jsonb, payload, sha256, created_at
-		FROM unnest($1::smallint[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[],
-			$7::bytea[], $8::bytea[], $9::timestamptz[])
-			AS new (shard, tenant, id, type, ordering_key, metadata, payload, sha256, created_at)
-		ON CONFLICT DO NOTHING
-		RETURNING shard, tenant, id
-	)
-	INSERT INTO waybill.outbox (shard, kind, tenant, event)
-	SELECT shard, 0, tenant, id
-	FROM stored
-	RETURNING shard, tenant, event, pos`
-
-func (p *positions) queue(b *pgx.Batch, members []*outbox.NewEvent) {
+// queue inserts events; those that are there already fail it, or are passed over. The outbox row is
+// made from the event row that was inserted, so running the statement again makes neither, even if
+// the first outbox row has been routed and deleted meanwhile.
+func (p *positions) queue(b *pgx.Batch, members []*outbox.NewEvent, passOver bool) {
 	*p = make(positions, len(members))
-	b.Queue(insertEvents,
+	b.Queue(`
+		WITH stored AS (
+			INSERT INTO waybill.event
+				(shard, tenant, id, type, ordering_key, metadata, payload, sha256, created_at)
+			SELECT shard, tenant, id, type, ordering_key, metadata::jsonb, payload, sha256, created_at
+			FROM unnest($1::smallint[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[],
+				$7::bytea[], $8::bytea[], $9::timestamptz[])
+				AS new (shard, tenant, id, type, ordering_key, metadata, payload, sha256, created_at)
+			`+passing(passOver, "")+`
+			RETURNING shard, tenant, id
+		)
+		INSERT INTO waybill.outbox (shard, kind, tenant, event)
+		SELECT shard, 0, tenant, id
+		FROM stored
+		RETURNING shard, tenant, event, pos`,
 		column(members, func(e **outbox.NewEvent) int16 { return int16((*e).Tenant.Shard) }),
 		column(members, func(e **outbox.NewEvent) int64 { return int64((*e).Tenant.ID) }),
 		column(members, func(e **outbox.NewEvent) zeronull.UUID { return uuid((*e).ID) }),
@@ -306,7 +307,7 @@ func (k *keyedBatch) queueEvents(b *pgx.Batch) {
 		}
 		return bytes.Compare(a.ID[:], b.ID[:])
 	})
-	k.stored.queue(b, members)
+	k.stored.queue(b, members, true)
 
 	var r idRange
 	for _, i := range k.open {

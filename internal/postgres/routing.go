@@ -20,6 +20,15 @@ func (s *Store) Route(ctx context.Context, lease outbox.Lease, plans []outbox.Pl
 		return outbox.Routed{}, nil
 	}
 	var routed outbox.Routed
+	err := plainly(func(passOver bool) (err error) {
+		routed, err = s.route(ctx, lease, plans, next, now, passOver)
+		return err
+	})
+	return routed, err
+}
+
+func (s *Store) route(ctx context.Context, lease outbox.Lease, plans []outbox.Plan, next map[outbox.EndpointID]int64, now time.Time, passOver bool) (outbox.Routed, error) {
+	var routed outbox.Routed
 	var f fence
 	var parked []outbox.DeliveryID
 	strict := strictOf(plans)
@@ -67,7 +76,7 @@ func (s *Store) Route(ctx context.Context, lease outbox.Lease, plans []outbox.Pl
 			}
 			var stored map[outbox.DeliveryID]*outbox.Delivery
 			stored, parked = strict.decide()
-			queuePlans(b, plans, stored, outbox.JobID{}, now)
+			queuePlans(b, plans, stored, outbox.JobID{}, now, passOver)
 			queueMarks(b, plans, next)
 			queueRoutedLedger(b, plans, now)
 			return nil
@@ -188,8 +197,9 @@ func queueTakeRows(b *pgx.Batch, plans []outbox.Plan, taken map[int64]rowTaken) 
 }
 
 // queuePlans inserts the deliveries and counts those that were really inserted. The strict ones
-// are stored as it was decided. job is the job that plans them, zero for none.
-func queuePlans(b *pgx.Batch, plans []outbox.Plan, strict map[outbox.DeliveryID]*outbox.Delivery, job outbox.JobID, now time.Time) {
+// are stored as it was decided. job is the job that plans them, zero for none. Those that are there
+// already fail the statement, or are passed over.
+func queuePlans(b *pgx.Batch, plans []outbox.Plan, strict map[outbox.DeliveryID]*outbox.Delivery, job outbox.JobID, now time.Time, passOver bool) {
 	var all []*outbox.Delivery
 	for i := range plans {
 		for j := range plans[i].Deliveries {
@@ -215,7 +225,7 @@ func queuePlans(b *pgx.Batch, plans []outbox.Plan, strict map[outbox.DeliveryID]
 				$16::timestamptz[])
 				AS new (shard, dlv, tenant, endpoint, event, event_type, sequence, ordering_key,
 				round, attempt, round_start, lane, next_at, sendable_at, turn_at)
-			ON CONFLICT (shard, dlv) DO NOTHING
+			`+passing(passOver, "(shard, dlv)")+`
 			RETURNING shard
 		)
 		INSERT INTO waybill.ledger (shard, at, planned)
