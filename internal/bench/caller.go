@@ -2,11 +2,11 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -67,16 +67,47 @@ func (c *caller) post(ctx context.Context, path string, header []field, body []b
 	if _, err := request.WriteTo(c.conn); err != nil {
 		return err
 	}
-	resp, err := http.ReadResponse(c.read, nil)
+	return c.answer(path)
+}
+
+// answer reads an answer of known length, as all of the server's to these requests are.
+func (c *caller) answer(path string) error {
+	status, err := c.line()
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode/100 != 2 {
-		err = fmt.Errorf("%s: %s: %.200s", path, resp.Status, answer)
+	_, code, _ := bytes.Cut(status, []byte(" "))
+	accepted, said := len(code) > 0 && code[0] == '2', string(code)
+	length := 0
+	for {
+		line, err := c.line()
+		if err != nil {
+			return err
+		}
+		if len(line) == 0 {
+			break
+		}
+		if value, is := bytes.CutPrefix(line, []byte("Content-Length: ")); is {
+			if length, err = strconv.Atoi(string(value)); err != nil {
+				return err
+			}
+		}
 	}
-	return err
+	if accepted {
+		_, err = c.read.Discard(length)
+		return err
+	}
+	body := make([]byte, min(length, 200))
+	if _, err := io.ReadFull(c.read, body); err != nil {
+		return err
+	}
+	// Where there is more of it, the connection goes with the error.
+	return fmt.Errorf("%s: %s: %s", path, said, body)
+}
+
+func (c *caller) line() ([]byte, error) {
+	line, err := c.read.ReadSlice('\n')
+	return bytes.TrimRight(line, "\r\n"), err
 }
 
 func (c *caller) close() {

@@ -104,7 +104,7 @@ func (p *publisher) watch(ctx context.Context) {
 		if s, err := p.stats(ctx); err == nil {
 			p.arrived.Store(s.Distinct)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(25 * time.Millisecond)
 	}
 }
 
