@@ -15,9 +15,13 @@ func (s stamp) MarshalJSON() ([]byte, error) {
 }
 
 func (s stamp) append(b []byte) []byte {
+	t := time.Time(s).UTC()
 	b = append(b, '"')
-	b = time.Time(s).UTC().AppendFormat(b, stampLayout)
-	return append(b, '"')
+	// The time package writes this layout several times as fast as one it does not know.
+	b = t.AppendFormat(b, time.RFC3339)
+	b[len(b)-1] = '.' // where the Z was
+	ms := t.Nanosecond() / 1e6
+	return append(b, byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z', '"')
 }
 
 // stampOf is null for a zero time.
