@@ -11,9 +11,10 @@ import (
 )
 
 // Results wait for more of them, but not long, not many, and not where the next of an ordering key
-// waits for them.
+// waits for them, nor what was written down because it may kill.
 func TestRecorder_gathers(t *testing.T) {
 	strict := finished{Result: outbox.Result{Delivery: outbox.Delivery{TurnAt: start}}}
+	suspect := finished{Result: outbox.Result{Suspect: true}}
 	for name, tc := range map[string]struct {
 		waiting, more int
 		last          finished // added when the wait has begun
@@ -24,6 +25,7 @@ func TestRecorder_gathers(t *testing.T) {
 		"many":                      {waiting: recordAtOnce, want: 0},
 		"one and then many":         {waiting: 1, more: recordAtOnce - 1, want: time.Millisecond},
 		"one and then a strict one": {waiting: 1, more: 1, last: strict, want: time.Millisecond},
+		"one and then a suspect":    {waiting: 1, more: 1, last: suspect, want: time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

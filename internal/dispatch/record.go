@@ -44,8 +44,9 @@ func (r *recorder) init() {
 func (r *recorder) add(f finished) {
 	r.mu.Lock()
 	r.waiting = append(r.waiting, f)
-	// The next of its ordering key has its turn when it is recorded.
-	r.urgent = r.urgent || f.Delivery.Strict()
+	// The next of its ordering key has its turn when it is recorded; and a delivery that was written
+	// down as what may kill is handled alone by the next process if this one dies before.
+	r.urgent = r.urgent || f.Delivery.Strict() || f.Suspect
 	atOnce := r.atOnce()
 	r.mu.Unlock()
 	wake(r.more)
