@@ -175,17 +175,19 @@ func (b *balancer) load(r *receiver, tenants []string, every time.Duration) (end
 
 func (b *balancer) publish(r *receiver, tenant string) {
 	b.mu.Lock()
-	var n *node
-	if len(b.ready) > 0 {
-		n = b.ready[b.turn%len(b.ready)]
-		b.turn++
-	}
-	b.mu.Unlock()
-	if n == nil {
-		b.note("no node is ready")
+	if len(b.ready) == 0 {
+		b.failed = append(b.failed, "no node is ready")
+		b.mu.Unlock()
 		return
 	}
+	n := b.ready[b.turn%len(b.ready)]
+	b.turn++
 	sent := time.Now()
+	heard := sent.Sub(b.asked[n][1])
+	b.mu.Unlock()
+	if heard > time.Second {
+		return // this machine is too slow for a balancer: it does not know how the node stands
+	}
 	if id := n.publish(tenant); id != "" {
 		r.expect(id, tenant, sent)
 		b.note("")
