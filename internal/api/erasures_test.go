@@ -43,6 +43,7 @@ func erasures_figures(t *testing.T, f *fixture) {
 	f.call("GET", acmeErasures+"/"+id, nil).want(200).wantFigures("done 2 2 0 0 0")
 	f.call("GET", "/v1/erasures/"+id, nil).want(200).wantFigures("done 2 2 0 0 0")
 	f.call("GET", "/v1/cancellations/can_"+id[4:], nil).wantProblem(404, CodeNotFound)
+	f.call("GET", "/v1/erasures?tenant=nobody", nil).wantProblem(404, CodeUnknownTenant)
 	for _, event := range []string{first, second} {
 		f.call("GET", "/v1/tenants/acme/events/"+event+"/payload", nil).want(410)
 		if state := f.call("GET", "/v1/events/"+event, nil).want(200).text("payload_state"); state != "erased" {
