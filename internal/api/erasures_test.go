@@ -55,6 +55,7 @@ func erasures_figures(t *testing.T, f *fixture) {
 	byID := f.call("POST", acmeErasures, fmt.Sprintf(`{"event_ids":[%q,%q]}`, first, other)).want(202).wantFigures("running 2 0 0 0 0").text("id")
 	f.route()
 	f.call("GET", acmeErasures+"/"+byID, nil).want(200).wantFigures("done 2 2 0 0 1")
+	f.call("GET", "/v1/erasures?tenant=nobody", nil).wantProblem(404, CodeUnknownTenant)
 	if diff := cmp.Diff([]string{byID, id}, f.walk("/v1/erasures?tenant=acme", "id")); diff != "" {
 		t.Error(diff)
 	}
