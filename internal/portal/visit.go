@@ -59,7 +59,7 @@ type Link struct{ URL, Name string }
 type stranger struct{}
 
 func (stranger) Open(v *Visit) (Visitor, error) {
-	return Visitor{Frame: Frame{Prefs: v.Path("preferences")}}, nil
+	return Visitor{Frame: Frame{Prefs: v.Path("preferences"), Framed: framed(v.Request)}}, nil
 }
 
 // Visit is one request for a page.
