@@ -28,6 +28,7 @@ type watcher struct {
 
 type watched struct {
 	beat  int64
+	began time.Time // of its row: one that was removed and is written again counts from the start
 	since time.Time
 }
 
@@ -38,21 +39,21 @@ const noRow = -1
 // judged by when it was sent (claims, surplus): a process that was frozen between the two has not
 // watched anybody meanwhile.
 func (w *watcher) observe(b outbox.Beat, now time.Time) {
-	current := map[outbox.NodeID]int64{}
+	current := map[outbox.NodeID]watched{}
 	for _, s := range b.Shards {
 		if !s.Node.IsZero() {
-			current[s.Node] = noRow
+			current[s.Node] = watched{beat: noRow, since: now}
 		}
 	}
 	for _, n := range b.Nodes {
-		current[n.Node] = n.Beat
+		current[n.Node] = watched{n.Beat, n.StartedAt, now}
 	}
 	next := make(map[outbox.NodeID]watched, len(current))
 	for node, beat := range current {
-		if last, ok := w.seen[node]; ok && last.beat == beat {
+		if last, ok := w.seen[node]; ok && last.beat == beat.beat && last.began.Equal(beat.began) {
 			next[node] = last
 		} else {
-			next[node] = watched{beat, now}
+			next[node] = beat
 		}
 	}
 	w.seen = next

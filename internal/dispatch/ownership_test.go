@@ -240,3 +240,22 @@ func TestWatcher_deadNodesThatOwnNothingAreRemoved(t *testing.T) {
 		}
 	}
 }
+
+// A node that was away for long had its row removed, and its beats count from the start again. They
+// may reach the number at which somebody else, who was away too, last saw them.
+func TestWatcher_rowWrittenAgainIsNoStandstill(t *testing.T) {
+	node, start := outbox.NewNodeID(time.Now()), time.Now()
+	beat := func(n int64, began time.Time) outbox.Beat {
+		return outbox.Beat{Nodes: []outbox.NodeBeat{{Node: node, Beat: n, StartedAt: began}}}
+	}
+	var w watcher
+	w.observe(beat(3, start), start)
+	w.observe(beat(3, start.Add(15*time.Second)), start.Add(17*time.Second))
+	if w.still(node, start.Add(17*time.Second)) {
+		t.Error("a node that beats again was taken for one that stands still")
+	}
+	w.observe(beat(3, start.Add(15*time.Second)), start.Add(24*time.Second))
+	if !w.still(node, start.Add(24*time.Second)) {
+		t.Error("a node whose beat stands still was not noticed")
+	}
+}
