@@ -172,6 +172,13 @@ func (b *Base) write(w http.ResponseWriter, status int, page *bytes.Buffer) {
 	_, _ = page.WriteTo(w) // the reader is gone; nobody is left to tell
 }
 
+// unframed keeps a page out of every frame. The hosts that may show a customer's pages may not show
+// an operator's: one on the same site as ours would have the operator's cookie sent along.
+func (b *Base) unframed(h http.Header) {
+	h.Set("Content-Security-Policy", policy(nil))
+	h.Set("X-Frame-Options", "DENY")
+}
+
 // guard sets the headers every page has.
 func (b *Base) guard(h http.Header) {
 	h.Set("Content-Security-Policy", b.csp)

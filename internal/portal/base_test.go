@@ -96,6 +96,20 @@ func TestBase_framesOnlyForThoseAllowed(t *testing.T) {
 	}
 }
 
+func TestBase_operatorsPagesAreInNobodysFrame(t *testing.T) {
+	s := newSite(t)
+	b, err := New(Config{API: s.api, Sessions: s.base.cfg.Sessions, Clock: s.clock, FrameAncestors: []string{"https://app.example.com"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for target, framed := range map[string]bool{"/": false, "/deliveries": false, "/sources": false, "/sign-in": false, "/portal/acme/deliveries": true} {
+		h := ask(t, b, "GET", target, nil).Header
+		if got := strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors https://app.example.com"); got != framed || (h.Get("X-Frame-Options") == "DENY") == framed {
+			t.Errorf("%s: %v", target, h)
+		}
+	}
+}
+
 func TestBase_actsOfOtherSitesAreRefused(t *testing.T) {
 	b := newBase(t, Config{})
 	for name, change := range map[string]func(*http.Request){

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/api"
@@ -80,6 +81,9 @@ func (b *Base) visit(face Face, page func(*Visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &Visit{Request: r, Now: b.cfg.Clock.Now(), ID: "page_" + rand.Text()[:12], base: b, w: w, prefs: prefsOf(r)}
 		b.guard(w.Header())
+		if _, operators := face.(*operator); operators || strings.HasPrefix(r.URL.Path, "/sign-in") {
+			b.unframed(w.Header())
+		}
 		w.Header().Set("Waybill-Request-Id", v.ID)
 		err := v.run(face, page)
 		if err != nil {
