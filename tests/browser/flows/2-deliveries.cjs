@@ -68,6 +68,7 @@ module.exports = {
     check.equal([...ids], [event], 'the webhook-id stays');
     await page.goto(w.at('parcels', 'deliveries', d.id));
     await page.dblclick('[data-replay]');
+    await page.waitForSelector('.done'); // the act's own page has come, which a visit elsewhere would cut short
     await w.until('the double click', async () => await w.hits('/v1/payments') >= before + 4);
     await recorded();
     await page.goto(w.at('parcels', 'deliveries', d.id));
