@@ -268,6 +268,7 @@ func (n *Node) planMissing(ctx context.Context, lease outbox.Lease, j *ownJob, l
 func (n *Node) number(ctx context.Context, deliveries []outbox.Delivery) (map[outbox.EndpointID]int64, error) {
 	unknown := map[outbox.EndpointID]outbox.Shard{}
 	n.mu.Lock()
+	asked := n.lease
 	for i := range deliveries {
 		if _, known := n.numbers[deliveries[i].Endpoint]; !known {
 			unknown[deliveries[i].Endpoint] = deliveries[i].Shard
@@ -288,7 +289,7 @@ func (n *Node) number(ctx context.Context, deliveries []outbox.Delivery) (map[ou
 		d := &deliveries[i]
 		if _, known := n.numbers[d.Endpoint]; !known {
 			first, ok := read[d.Endpoint]
-			if !ok {
+			if !ok || !n.stillHolds(asked, d.Shard) {
 				return nil, errNumbersForgotten
 			}
 			n.numbers[d.Endpoint] = first

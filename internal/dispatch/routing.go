@@ -347,12 +347,15 @@ func (n *Node) putBack(rows []outbox.OutboxRow) {
 	}
 }
 
-// unnumbered returns the endpoints the rows may be planned for whose next sequence is not known.
-// n.mu is held.
+// unnumbered returns the endpoints the rows may be planned for whose next sequence is not known, in
+// the shards that are the node's. n.mu is held.
 func (n *Node) unnumbered(rows []outbox.OutboxRow) map[outbox.EndpointID]outbox.Shard {
 	missing := map[outbox.EndpointID]outbox.Shard{}
 	seen := map[outbox.TenantID]bool{}
 	for i := range rows {
+		if _, mine := n.lease.Epochs[rows[i].Shard]; !mine {
+			continue
+		}
 		if only := rows[i].Endpoint; !only.IsZero() {
 			if _, known := n.numbers[only]; !known {
 				missing[only] = rows[i].Shard
@@ -374,6 +377,9 @@ func (n *Node) unnumbered(rows []outbox.OutboxRow) map[outbox.EndpointID]outbox.
 
 // loadNumbers reads the next sequence of endpoints.
 func (n *Node) loadNumbers(ctx context.Context, missing map[outbox.EndpointID]outbox.Shard) error {
+	n.mu.Lock()
+	asked := n.lease
+	n.mu.Unlock()
 	numbers, err := n.cfg.Store.NextSequences(ctx, missing)
 	if err != nil {
 		return err
@@ -381,11 +387,19 @@ func (n *Node) loadNumbers(ctx context.Context, missing map[outbox.EndpointID]ou
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for id, next := range numbers {
-		if _, known := n.numbers[id]; !known {
+		if _, known := n.numbers[id]; !known && n.stillHolds(asked, missing[id]) {
 			n.numbers[id] = next
 		}
 	}
 	return nil
+}
+
+// stillHolds reports whether the shard has been the node's without a break since the given lease.
+// Numbers that were read before belong to whoever counted on from them meanwhile. n.mu is held.
+func (n *Node) stillHolds(asked outbox.Lease, s outbox.Shard) bool {
+	was, did := asked.Epochs[s]
+	is, does := n.lease.Epochs[s]
+	return did && does && was == is
 }
 
 // numbering counts on in the node's memory of sequences.

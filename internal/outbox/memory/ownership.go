@@ -59,7 +59,9 @@ func (s *Store) Beat(ctx context.Context, node outbox.NodeID, draining bool) (ou
 	return b, nil
 }
 
-// Take implements outbox.Ownership.
+// Take implements outbox.Ownership. What an earlier run of this call took, whose answer was lost, is
+// taken again with the slots in flight, which stay until the next Release for that; from an owner
+// that died nobody takes them over.
 func (s *Store) Take(ctx context.Context, node outbox.NodeID, shards []outbox.ShardState) (outbox.Lease, map[outbox.Shard][]outbox.HeldSlot, error) {
 	if err := s.locked(ctx); err != nil {
 		return outbox.Lease{}, nil, err
@@ -69,13 +71,18 @@ func (s *Store) Take(ctx context.Context, node outbox.NodeID, shards []outbox.Sh
 	held := map[outbox.Shard][]outbox.HeldSlot{}
 	for _, state := range shards {
 		at := s.shards[state.Shard]
-		if at == nil || at.epoch != state.Epoch || at.node != state.Node {
+		if at == nil {
 			continue
 		}
-		if len(at.held) > 0 {
-			held[state.Shard] = at.held
+		asSeen := at.node == state.Node && at.epoch == state.Epoch
+		again := at.node == node && at.epoch == state.Epoch+1
+		if !asSeen && !again {
+			continue
 		}
-		at.node, at.epoch, at.released, at.held = node, at.epoch+1, false, nil
+		if (at.released || at.node == node) && len(at.held) > 0 {
+			held[state.Shard] = slices.Clone(at.held)
+		}
+		at.node, at.epoch, at.released = node, at.epoch+1, false
 		lease.Epochs[state.Shard] = at.epoch
 	}
 	return lease, held, nil
