@@ -291,14 +291,14 @@ func (n *Node) release(shards []outbox.Shard) {
 		}
 		switch {
 		case w.given: // no result will tell the next owner that its slot is free
-			slot.Deadline = now
 		case w.held: // it is still the attempt of whoever had the shard before
-			slot.Deadline = now.Add(time.Until(w.until))
+			slot.Left = max(0, time.Until(w.until))
 		case w.target != nil:
-			slot.Deadline = now.Add(w.target.endpoint.Timeout + resultMargin)
+			slot.Left = w.target.endpoint.Timeout + resultMargin
 		default:
-			slot.Deadline = now.Add(outbox.MaxTimeout + resultMargin)
+			slot.Left = outbox.MaxTimeout + resultMargin
 		}
+		slot.Deadline = now.Add(slot.Left)
 		held[w.due.Shard] = append(held[w.due.Shard], slot)
 	}
 	if err := n.cfg.Store.Release(ctx, lease, held); err != nil {

@@ -70,7 +70,7 @@ func TestNode_whatWaitsToBeWrittenDownIsNotHandedOverAsInFlight(t *testing.T) {
 			r.node.release(r.node.Shards())
 			held := (<-s.released)[acme.Shard]
 			began := time.Now()
-			if len(held) != 1 || held[0].Deadline.After(r.clock.Now()) {
+			if len(held) != 1 || held[0].Left > 0 || held[0].Deadline.After(r.clock.Now()) {
 				t.Errorf("handed over: %+v, want one that is over at once", held)
 			}
 			close(s.goOn)

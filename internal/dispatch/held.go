@@ -18,9 +18,11 @@ func (n *Node) arrived(shards []outbox.Shard) {
 	now, clock := time.Now(), n.cfg.Clock.Now()
 	n.mu.Lock()
 	held := n.sched.arrived(shards, func(slot outbox.HeldSlot) time.Time {
-		// On the monotonic clock from now on, and never longer than any attempt: the database's
-		// clock may be set while the slot is held.
-		return now.Add(min(slot.Deadline.Sub(clock), outbox.MaxTimeout+resultMargin))
+		left := slot.Left
+		if left == 0 {
+			left = slot.Deadline.Sub(clock)
+		}
+		return now.Add(min(left, outbox.MaxTimeout+resultMargin)) // on the monotonic clock from now on
 	})
 	n.held = append(n.held, held...)
 	n.mu.Unlock()

@@ -194,6 +194,17 @@ type Beat struct {
 	Shards    []ShardState
 }
 
+// NoteOwners writes the beat of each shard's owner down beside it.
+func (b *Beat) NoteOwners() {
+	beats := make(map[NodeID]int64, len(b.Nodes))
+	for _, n := range b.Nodes {
+		beats[n.Node] = n.Beat
+	}
+	for i := range b.Shards {
+		b.Shards[i].Beat = beats[b.Shards[i].Node]
+	}
+}
+
 // NodeBeat is one node's heart.
 type NodeBeat struct {
 	Node      NodeID
@@ -210,10 +221,12 @@ type ShardState struct {
 	// Released is false if the last owner did not give the shard up itself: it died, and the
 	// next runs it carefully.
 	Released bool
+	// Beat is the owner's when this was read; 0: it has none.
+	Beat int64
 }
 
 // HeldSlot is an attempt that was in flight at a hand-over: it occupies a slot, and its delivery
-// is left alone, until its result appears or Deadline passes.
+// is left alone, until its result appears or it can take no longer.
 type HeldSlot struct {
 	Delivery DeliveryID `json:"delivery"`
 	Endpoint EndpointID `json:"endpoint"`
@@ -221,8 +234,11 @@ type HeldSlot struct {
 	Attempt  int        `json:"attempt"` // recorded before it
 	// Began is when it began at the earliest: a late result of somebody else who tried the same
 	// delivery before, under the same number, is not its own. Zero: not known.
-	Began    time.Time `json:"began,omitzero"`
-	Deadline time.Time `json:"deadline"` // database time
+	Began time.Time `json:"began,omitzero"`
+	// Left is how long it may still take. Whoever takes the shard counts it from then on, on the clock
+	// of its own process: between the two the database's clock may be set.
+	Left     time.Duration `json:"left,omitzero"`
+	Deadline time.Time     `json:"deadline"` // the same as database time, for where Left is not known
 }
 
 // Ownership says which node works on which shard.
@@ -233,7 +249,9 @@ type Ownership interface {
 	// Beat writes the node's heartbeat and reads everyone's.
 	Beat(ctx context.Context, node NodeID, draining bool) (Beat, error)
 	// Take makes node the owner of those of the shards that still are in the given state, and
-	// bumps their epochs. It returns the lease for what it got and the slots left in flight.
+	// bumps their epochs. It returns the lease for what it got and the slots left in flight. The state
+	// includes the owner's beat: a call that reaches the database late takes nothing from one that has
+	// come back meanwhile.
 	Take(ctx context.Context, node NodeID, shards []ShardState) (Lease, map[Shard][]HeldSlot, error)
 	// Release gives shards up, writing what is in flight. Shards no longer held are passed over.
 	Release(ctx context.Context, lease Lease, held map[Shard][]HeldSlot) error

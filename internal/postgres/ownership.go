@@ -106,6 +106,7 @@ func (s *Store) Beat(ctx context.Context, node outbox.NodeID, draining bool) (ou
 	for shard := range outbox.Shards {
 		beat.Revisions[outbox.Shard(shard)] += 0 // a shard nobody configured has revision 0
 	}
+	beat.NoteOwners()
 	if len(crowded) > 0 {
 		if err := s.foldRevisions(ctx, crowded); err != nil {
 			s.log.WarnContext(ctx, "fold configuration revisions", "error", err) // the next beat tries again
@@ -137,17 +138,29 @@ func (s *Store) foldRevisions(ctx context.Context, shards []int16) error {
 // and is passed over. One that an earlier run of this call took, whose commit was never answered,
 // is taken again, with the slots in flight, which therefore stay in the row; from an owner that
 // died nobody takes them over.
+//
+// The owner's row is locked, so that its next beat finds the shard taken or this call finds the beat
+// moved on. One that is beating just now has its row locked itself and is passed over.
 func (s *Store) Take(ctx context.Context, node outbox.NodeID, shards []outbox.ShardState) (outbox.Lease, map[outbox.Shard][]outbox.HeldSlot, error) {
 	lease := outbox.Lease{Node: node, Epochs: map[outbox.Shard]int64{}, Revisions: map[outbox.Shard]int64{}}
 	held := map[outbox.Shard][]outbox.HeldSlot{}
 	err := s.transact(ctx, hot, func(b *pgx.Batch) error {
 		b.Queue(`
-			WITH free AS (
+			WITH owner AS MATERIALIZED (
+				SELECT id, beat
+				FROM waybill.node
+				WHERE id = ANY ($3) AND id <> $1
+				ORDER BY id
+				FOR SHARE SKIP LOCKED
+			), free AS (
 				SELECT s.shard, CASE WHEN s.released OR s.node = $1 THEN s.held ELSE '[]' END AS held
-				FROM unnest($2::smallint[], $3::uuid[], $4::bigint[]) AS seen (shard, node, epoch)
+				FROM unnest($2::smallint[], $3::uuid[], $4::bigint[], $5::bigint[]) AS seen (shard, node, epoch, beat)
 				JOIN waybill.shard AS s ON s.shard = seen.shard
-				WHERE s.node IS NOT DISTINCT FROM seen.node AND s.epoch = seen.epoch
-					OR s.node = $1 AND s.epoch = seen.epoch + 1
+				WHERE s.node = $1 AND s.epoch IN (seen.epoch, seen.epoch + 1)
+					OR s.node IS NOT DISTINCT FROM seen.node AND s.epoch = seen.epoch AND (
+						s.node IS NULL
+						OR (s.node, seen.beat) IN (SELECT id, beat FROM owner)
+						OR seen.beat = 0 AND NOT EXISTS (SELECT FROM waybill.node AS n WHERE n.id = s.node))
 				ORDER BY s.shard
 				FOR UPDATE OF s SKIP LOCKED
 			)
@@ -162,6 +175,7 @@ func (s *Store) Take(ctx context.Context, node outbox.NodeID, shards []outbox.Sh
 				return pgtype.UUID{Bytes: st.Node, Valid: !st.Node.IsZero()}
 			}),
 			column(shards, func(st *outbox.ShardState) int64 { return st.Epoch }),
+			column(shards, func(st *outbox.ShardState) int64 { return st.Beat }),
 		).Query(func(rows pgx.Rows) error {
 			var shard int16
 			var epoch int64

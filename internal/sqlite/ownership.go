@@ -73,6 +73,7 @@ func (s *Store) Beat(ctx context.Context, node outbox.NodeID, draining bool) (ou
 	if err != nil {
 		return outbox.Beat{}, err
 	}
+	beat.NoteOwners()
 	return beat, nil
 }
 
@@ -88,8 +89,9 @@ func (s *Store) Take(ctx context.Context, node outbox.NodeID, shards []outbox.Sh
 			err := w.get(`
 				SELECT held
 				FROM waybill_shard
-				WHERE shard = ? AND epoch = ? AND node IS ?`,
-				[]any{int64(state.Shard), state.Epoch, idOrNull(state.Node)}, jsonTo{&slots})
+				WHERE shard = ?1 AND epoch = ?2 AND node IS ?3
+					AND (node IS NULL OR node = ?4 OR ?5 = coalesce((SELECT beat FROM waybill_node WHERE id = ?3), 0))`,
+				[]any{int64(state.Shard), state.Epoch, idOrNull(state.Node), node[:], state.Beat}, jsonTo{&slots})
 			if errors.Is(err, sql.ErrNoRows) {
 				continue
 			}

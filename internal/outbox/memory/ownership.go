@@ -56,6 +56,7 @@ func (s *Store) Beat(ctx context.Context, node outbox.NodeID, draining bool) (ou
 		b.Shards = append(b.Shards, outbox.ShardState{Shard: id, Node: at.node, Epoch: at.epoch, Released: at.released})
 	}
 	slices.SortFunc(b.Shards, func(a, b outbox.ShardState) int { return cmp.Compare(a.Shard, b.Shard) })
+	b.NoteOwners()
 	return b, nil
 }
 
@@ -74,7 +75,7 @@ func (s *Store) Take(ctx context.Context, node outbox.NodeID, shards []outbox.Sh
 		if at == nil {
 			continue
 		}
-		asSeen := at.node == state.Node && at.epoch == state.Epoch
+		asSeen := at.node == state.Node && at.epoch == state.Epoch && (at.node == node || s.beatOf(at.node) == state.Beat)
 		again := at.node == node && at.epoch == state.Epoch+1
 		if !asSeen && !again {
 			continue
@@ -86,6 +87,14 @@ func (s *Store) Take(ctx context.Context, node outbox.NodeID, shards []outbox.Sh
 		lease.Epochs[state.Shard] = at.epoch
 	}
 	return lease, held, nil
+}
+
+// beatOf is the node's beat, 0 if it has none.
+func (s *Store) beatOf(node outbox.NodeID) int64 {
+	if n := s.nodes[node]; n != nil {
+		return n.Beat
+	}
+	return 0
 }
 
 // Release implements outbox.Ownership.

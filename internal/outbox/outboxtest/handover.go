@@ -58,6 +58,7 @@ func heldSlots(w *world) {
 			Delivery: outbox.NewDeliveryID(outbox.NewEventID(w.now), e),
 			Endpoint: e,
 			Attempt:  seconds - 1,
+			Left:     time.Duration(seconds)*time.Second + 123*time.Nanosecond,
 			Deadline: w.now.Add(time.Duration(seconds)*time.Second + 123*time.Microsecond),
 		}
 	}
@@ -159,7 +160,7 @@ func oldLeaseReleases(w *world) {
 	again, _ := w.take(node, w.shards(node)[7])
 	// A release that was answered late is run again after the same node took the shard back.
 	w.must(w.store.Release(w.ctx, old, nil))
-	w.equal("the shard", w.shards(node)[7], outbox.ShardState{Shard: 7, Node: node, Epoch: again.Epochs[7]})
+	w.equal("the shard", w.shards(node)[7], outbox.ShardState{Shard: 7, Node: node, Epoch: again.Epochs[7], Beat: 3})
 }
 
 func lostLeaseReleases(w *world) {
@@ -169,7 +170,7 @@ func lostLeaseReleases(w *world) {
 	slots := []outbox.HeldSlot{{Deadline: w.now}}
 	w.must(w.store.Release(w.ctx, lease, map[outbox.Shard][]outbox.HeldSlot{7: slots, 8: nil}))
 	after := w.shards(first)
-	w.equal("the stolen shard", after[7], outbox.ShardState{Shard: 7, Node: second, Epoch: stolen.Epochs[7]})
+	w.equal("the stolen shard", after[7], outbox.ShardState{Shard: 7, Node: second, Epoch: stolen.Epochs[7], Beat: 1})
 	if s := after[8]; !s.Node.IsZero() || !s.Released {
 		w.Errorf("the shard still held: %+v", s)
 	}

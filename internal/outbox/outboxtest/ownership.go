@@ -15,6 +15,7 @@ var ownership = topic{"ownership", []promise{
 	{"a node joins, beats and leaves", nodeLife},
 	{"a shard is taken with a new epoch each time", takeBumpsEpochs},
 	{"a shard is taken only in the state it was seen in", takeOnlyAsSeen},
+	{"a shard is not taken from an owner that has beaten since", takeOnlyFromTheSilent},
 	{"of two takers each shard has one winner", twoTakers},
 	{"configuration is read by shard", configByShard},
 	{"heads are the front of every endpoint and lane", heads},
@@ -109,7 +110,7 @@ func takeBumpsEpochs(w *world) {
 	for shard, s := range after {
 		want := states[shard]
 		if shard == 3 || shard == 200 {
-			want = outbox.ShardState{Shard: shard, Node: first, Epoch: lease.Epochs[shard]}
+			want = outbox.ShardState{Shard: shard, Node: first, Epoch: lease.Epochs[shard], Beat: 1}
 			if s.Epoch <= states[shard].Epoch {
 				w.Errorf("epoch %d after %d", s.Epoch, states[shard].Epoch)
 			}
@@ -139,6 +140,29 @@ func takeOnlyAsSeen(w *world) {
 	w.equal("taken from an owner that came back", taken(again), []outbox.Shard{})
 	none, _ := w.take(second)
 	w.equal("taken of nothing", taken(none), []outbox.Shard{})
+}
+
+// A call to take may reach the database seconds after it was made. An owner that has come back
+// meanwhile works on, and would not hear of it before its next beat.
+func takeOnlyFromTheSilent(w *world) {
+	owner, other := w.join(), w.join()
+	w.take(owner, w.shards(owner)[1])
+	seen := w.shards(other)[1]
+	w.beat(owner)
+	late, _ := w.take(other, seen)
+	w.equal("taken from an owner that has beaten since", taken(late), []outbox.Shard{})
+	silent, _ := w.take(other, w.shards(other)[1])
+	w.equal("taken from one that has not", taken(silent), []outbox.Shard{1})
+
+	w.must(w.store.Leave(w.ctx, other))
+	gone := w.shards(owner)[1]
+	w.equal("the beat of one that has no row", gone.Beat, int64(0))
+	w.beat(other) // whose row somebody removed, and who is alive
+	late, _ = w.take(owner, gone)
+	w.equal("taken from one whose row has come back", taken(late), []outbox.Shard{})
+	w.must(w.store.Leave(w.ctx, other))
+	left, _ := w.take(owner, gone)
+	w.equal("taken from one without a row", taken(left), []outbox.Shard{1})
 }
 
 func twoTakers(w *world) {
