@@ -89,6 +89,9 @@ func (s *Schema) Check(payload []byte) []Problem {
 	if err != nil {
 		return []Problem{{"payload", "cannot be read as JSON"}}
 	}
+	if !affordable(s.compiled, doc) {
+		return []Problem{{"payload", "takes too long to judge by the schema of its event type: the schema comes to the same part of it by many ways"}}
+	}
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](s.compiled.Validate(doc))
 	if !ok {
 		return nil

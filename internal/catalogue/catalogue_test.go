@@ -3,6 +3,7 @@ package catalogue_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,5 +108,47 @@ func TestCompile_refusesWhatRefersBackToItselfAndJudgesNothing(t *testing.T) {
 		if problems := s.Check([]byte(payloads[1])); problems == nil {
 			t.Errorf("%s takes %s", schema, payloads[1])
 		}
+	}
+}
+
+// A schema that meets the same part of a payload by two ways judges what is below it twice: a few
+// hundred bytes would keep a processor busy for minutes. It is counted first, each meeting once.
+func TestSchema_doesNotJudgeForEver(t *testing.T) {
+	node := func(kind string) string {
+		return `{"properties":{"kind":{"const":"` + kind + `"},"args":{"type":"array","items":{"$ref":"#"}}},"required":["kind"]}`
+	}
+	tree := `{"type":"object","oneOf":[` + node("and") + `,` + node("or") + `]}`
+	nested := func(depth int) string {
+		return strings.Repeat(`{"kind":"or","args":[`, depth) + `{"kind":"or"}` + strings.Repeat(`]}`, depth)
+	}
+	chain := `{"$defs":{`
+	for i := range 40 {
+		next := `{"$ref":"#/$defs/d` + strconv.Itoa(i+1) + `"}`
+		chain += `"d` + strconv.Itoa(i) + `":{"allOf":[` + next + `,` + next + `]},`
+	}
+	chain += `"d40":{"type":"array"}},"$ref":"#/$defs/d0"}`
+	wide := "[" + strings.Repeat("1,", 400_000) + "1]"
+	for name, tc := range map[string]struct {
+		schema, payload string
+		problem         string // the beginning of the only one; "" for none
+	}{
+		"a tree of a few levels":            {tree, nested(5), ""},
+		"a tree of many":                    {tree, nested(300), "takes too long"},
+		"the same subschema by 2^40 ways":   {chain, `[1]`, "takes too long"},
+		"half a million numbers":            {`{"items":{"type":"integer"}}`, wide, ""},
+		"many choices for many numbers":     {`{"items":{"enum":[` + strings.Repeat("1,", 100) + `2]}}`, wide, "takes too long"},
+		"of another type, nobody looks on":  {`{"allOf":[{"type":"string","allOf":[{"$ref":"#/$defs/d"}]},{}],"$defs":{"d":{}}}`, `{}`, "got object, want string"},
+		"a list, all of a kind, of objects": {`{"items":{"properties":{"a":{"type":"integer"}}}}`, `[{"a":1},{"a":2}]`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := catalogue.Compile([]byte(tc.schema))
+			if err != nil {
+				t.Fatal(err)
+			}
+			problems := s.Check([]byte(tc.payload))
+			if tc.problem == "" && len(problems) > 0 || tc.problem != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0].Detail, tc.problem)) {
+				t.Errorf("%+v, want %q", problems, tc.problem)
+			}
+		})
 	}
 }
