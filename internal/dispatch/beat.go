@@ -187,6 +187,28 @@ func (n *Node) readHeads(ctx context.Context, shards []outbox.Shard) error {
 	return nil
 }
 
+// catchUp reloads those of the shards whose configuration has changed since it was read. Who asks
+// for something after a change means it to be done by that change, not by what the last heartbeat
+// knew.
+func (n *Node) catchUp(ctx context.Context, shards []outbox.Shard) error {
+	revisions, err := n.cfg.Store.Revisions(ctx, shards)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	var changed []outbox.Shard
+	for shard, revision := range revisions {
+		if _, mine := n.lease.Epochs[shard]; mine && revision > n.lease.Revisions[shard] {
+			changed = append(changed, shard)
+		}
+	}
+	n.mu.Unlock()
+	if len(changed) == 0 {
+		return nil
+	}
+	return n.load(ctx, changed)
+}
+
 func (n *Node) reloadChanged(ctx context.Context, revisions map[outbox.Shard]int64) error {
 	n.mu.Lock()
 	var changed []outbox.Shard

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
@@ -416,6 +417,15 @@ func (m numbering) Next(id outbox.EndpointID) int64 {
 
 // replay plans deliveries again, or makes pending ones due.
 func (n *Node) replay(ctx context.Context, rows []outbox.OutboxRow) error {
+	var shards []outbox.Shard
+	for i := range rows {
+		shards = append(shards, rows[i].Shard)
+	}
+	slices.Sort(shards)
+	if err := n.catchUp(ctx, slices.Compact(shards)); err != nil {
+		n.putBack(rows)
+		return err
+	}
 	n.mu.Lock()
 	lease := n.lease
 	n.mu.Unlock()

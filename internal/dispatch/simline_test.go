@@ -186,6 +186,10 @@ func (l *line) Release(ctx context.Context, lease outbox.Lease, held map[outbox.
 	return l.do(ctx, "Release", func(ctx context.Context) error { return l.Store.Release(ctx, lease, held) })
 }
 
+func (l *line) Revisions(ctx context.Context, shards []outbox.Shard) (map[outbox.Shard]int64, error) {
+	return through(ctx, l, "Revisions", false, func(ctx context.Context) (map[outbox.Shard]int64, error) { return l.Store.Revisions(ctx, shards) })
+}
+
 func (l *line) LoadConfig(ctx context.Context, shards []outbox.Shard) (outbox.ShardConfig, error) {
 	return through(ctx, l, "LoadConfig", false, func(ctx context.Context) (outbox.ShardConfig, error) { return l.Store.LoadConfig(ctx, shards) })
 }

@@ -258,6 +258,8 @@ type Ownership interface {
 	// LoadConfig reads the configuration of the shards. A row that cannot be used comes with its
 	// Fault set instead of failing the call.
 	LoadConfig(ctx context.Context, shards []Shard) (ShardConfig, error)
+	// Revisions returns those of the shards' configuration, as a heartbeat does, without one.
+	Revisions(ctx context.Context, shards []Shard) (map[Shard]int64, error)
 	// Heads returns, for the shards, each endpoint and lane with pending deliveries that are not
 	// parked and its smallest NextAt, in time that does not grow with the backlog.
 	Heads(ctx context.Context, shards []Shard) ([]Head, error)

@@ -237,27 +237,41 @@ func (s *Store) Release(ctx context.Context, lease outbox.Lease, held map[outbox
 	})
 }
 
+// Revisions implements outbox.Ownership.
+func (s *Store) Revisions(ctx context.Context, shards []outbox.Shard) (map[outbox.Shard]int64, error) {
+	var revisions map[outbox.Shard]int64
+	err := s.read(ctx, hot, func(b *pgx.Batch) {
+		revisions = map[outbox.Shard]int64{}
+		queueRevisions(b, shardColumn(shards), revisions)
+	})
+	return revisions, err
+}
+
+func queueRevisions(b *pgx.Batch, shards []int16, into map[outbox.Shard]int64) {
+	b.Queue(`
+		SELECT shard, sum(revision)::bigint
+		FROM waybill.shard_config
+		WHERE shard = ANY ($1)
+		GROUP BY shard`,
+		shards,
+	).Query(func(rows pgx.Rows) error {
+		var shard int16
+		var revision int64
+		_, err := pgx.ForEachRow(rows, []any{&shard, &revision}, func() error {
+			into[outbox.Shard(shard)] = revision
+			return nil
+		})
+		return err
+	})
+}
+
 // LoadConfig implements outbox.Ownership.
 func (s *Store) LoadConfig(ctx context.Context, shards []outbox.Shard) (outbox.ShardConfig, error) {
 	var c outbox.ShardConfig
 	err := s.read(ctx, limits{lock: hot.lock, statement: time.Minute, plan: planEach, scans: true}, func(b *pgx.Batch) {
 		c = outbox.ShardConfig{Revisions: map[outbox.Shard]int64{}}
 		wanted := shardColumn(shards)
-		b.Queue(`
-			SELECT shard, sum(revision)::bigint
-			FROM waybill.shard_config
-			WHERE shard = ANY ($1)
-			GROUP BY shard`,
-			wanted,
-		).Query(func(rows pgx.Rows) error {
-			var shard int16
-			var revision int64
-			_, err := pgx.ForEachRow(rows, []any{&shard, &revision}, func() error {
-				c.Revisions[outbox.Shard(shard)] = revision
-				return nil
-			})
-			return err
-		})
+		queueRevisions(b, wanted, c.Revisions)
 		b.Queue(`
 			SELECT `+tenantColumns+`
 			FROM waybill.tenant

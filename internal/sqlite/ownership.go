@@ -161,23 +161,34 @@ func fence(w *session, lease outbox.Lease, shards []outbox.Shard) error {
 	return nil
 }
 
+// Revisions implements outbox.Ownership.
+func (s *Store) Revisions(ctx context.Context, shards []outbox.Shard) (map[outbox.Shard]int64, error) {
+	revisions := map[outbox.Shard]int64{}
+	err := s.read(ctx, func(r *session) error { return readRevisions(r, []any{shardList(shards)}, revisions) })
+	return revisions, err
+}
+
+func readRevisions(r *session, shards []any, into map[outbox.Shard]int64) error {
+	return r.each(`
+		SELECT shard, revision
+		FROM waybill_shard_config
+		WHERE shard IN (SELECT value FROM json_each(?))`,
+		shards,
+		func(scan scan) error {
+			var shard outbox.Shard
+			var revision int64
+			err := scan(&shard, &revision)
+			into[shard] = revision
+			return err
+		})
+}
+
 // LoadConfig reads the configuration of the shards.
 func (s *Store) LoadConfig(ctx context.Context, shards []outbox.Shard) (config outbox.ShardConfig, err error) {
 	config.Revisions = map[outbox.Shard]int64{}
 	list := []any{shardList(shards)}
 	err = s.read(ctx, func(r *session) error {
-		if err := r.each(`
-			SELECT shard, revision
-			FROM waybill_shard_config
-			WHERE shard IN (SELECT value FROM json_each(?))`,
-			list,
-			func(scan scan) error {
-				var shard outbox.Shard
-				var revision int64
-				err := scan(&shard, &revision)
-				config.Revisions[shard] = revision
-				return err
-			}); err != nil {
+		if err := readRevisions(r, list, config.Revisions); err != nil {
 			return err
 		}
 		if err := r.each(`

@@ -178,18 +178,32 @@ func (s *Store) Endpoint(ctx context.Context, tenant outbox.TenantRef, ref outbo
 	return outbox.Endpoint{}, outbox.ErrNotFound
 }
 
+// Revisions implements outbox.Ownership.
+func (s *Store) Revisions(ctx context.Context, shards []outbox.Shard) (map[outbox.Shard]int64, error) {
+	if err := s.locked(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	return s.revisions(shards), nil
+}
+
+func (s *Store) revisions(shards []outbox.Shard) map[outbox.Shard]int64 {
+	of := map[outbox.Shard]int64{}
+	for _, id := range shards {
+		if at := s.shards[id]; at != nil {
+			of[id] = at.revision
+		}
+	}
+	return of
+}
+
 // LoadConfig implements outbox.Ownership.
 func (s *Store) LoadConfig(ctx context.Context, shards []outbox.Shard) (outbox.ShardConfig, error) {
 	if err := s.locked(ctx); err != nil {
 		return outbox.ShardConfig{}, err
 	}
 	defer s.mu.Unlock()
-	c := outbox.ShardConfig{Revisions: map[outbox.Shard]int64{}}
-	for _, id := range shards {
-		if at := s.shards[id]; at != nil {
-			c.Revisions[id] = at.revision
-		}
-	}
+	c := outbox.ShardConfig{Revisions: s.revisions(shards)}
 	for _, id := range slices.Sorted(maps.Keys(s.tenants)) {
 		if t := s.tenants[id]; t.DeletedAt.IsZero() && slices.Contains(shards, t.Shard) {
 			c.Tenants = append(c.Tenants, *t)

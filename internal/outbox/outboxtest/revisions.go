@@ -32,6 +32,9 @@ func (w *world) moves(what string, shard outbox.Shard, change func()) {
 	if config.Revisions[shard] != after[shard] {
 		w.Errorf("%s: the configuration is of revision %d, the heartbeat said %d", what, config.Revisions[shard], after[shard])
 	}
+	asked, err := w.store.Revisions(w.ctx, []outbox.Shard{shard})
+	w.must(err)
+	w.equal(what+": the revision asked for", asked, map[outbox.Shard]int64{shard: after[shard]})
 }
 
 func tenantRevisions(w *world) {
