@@ -83,7 +83,8 @@ func (a *App) build(ctx context.Context) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	store = metrics.Measure(store, metrics.New(registry))
+	counted := metrics.New(registry)
+	store = metrics.Measure(store, counted)
 	traces := tracing.Configured(os.Getenv)
 	if traces {
 		tracer, err := tracing.New(ctx, version.String())
@@ -144,7 +145,7 @@ func (a *App) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.watching = newWatching(a)
+	a.watching = newWatching(a, counted)
 	gate := priority.New()
 	a.node = dispatch.New(dispatch.Config{
 		Store:         store,

@@ -46,15 +46,15 @@ func TestWatch_tellsAWatcherFromAScriptThatWaitsForTheStart(t *testing.T) {
 	}
 }
 
-// serving runs a server on a new SQLite file; stop tells it to stop.
-func serving(t *testing.T) (a *App, stop context.CancelFunc, ended chan error) {
+// serving runs a server on a new SQLite file, by more settings if there are; stop tells it to stop.
+func serving(t *testing.T, more ...string) (a *App, stop context.CancelFunc, ended chan error) {
 	t.Helper()
 	const key = "the-key-of-the-lingering-test"
-	cfg, err := config.Load(config.Sources{Environ: []string{
-		"WAYBILL_DATABASE_URL=sqlite://" + filepath.Join(t.TempDir(), "waybill.db"),
+	cfg, err := config.Load(config.Sources{Environ: append(more,
+		"WAYBILL_DATABASE_URL=sqlite://"+filepath.Join(t.TempDir(), "waybill.db"),
 		"WAYBILL_LISTEN=127.0.0.1:0",
-		"WAYBILL_API_KEY=" + key,
-	}})
+		"WAYBILL_API_KEY="+key,
+	)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/dispatch"
+	"github.com/waybill-dev/waybill/internal/metrics"
 	"github.com/waybill-dev/waybill/internal/outbox"
 	"github.com/waybill-dev/waybill/internal/traffic"
 	"github.com/waybill-dev/waybill/internal/version"
@@ -19,14 +20,18 @@ type watching struct {
 	tally *traffic.Tally
 	feed  *traffic.Feed
 	heads headWatch
+
+	metrics *metrics.Metrics
 }
 
-func newWatching(a *App) watching {
-	return watching{tally: traffic.NewTally(a.store, a.log), feed: traffic.NewFeed()}
+func newWatching(a *App, m *metrics.Metrics) watching {
+	return watching{tally: traffic.NewTally(a.store, a.log), feed: traffic.NewFeed(), metrics: m}
 }
 
 // observer is what the node tells.
-func (w *watching) observer() dispatch.Observer { return dispatch.Observers{w.tally, w.feed} }
+func (w *watching) observer() dispatch.Observer {
+	return dispatch.Observers{w.tally, w.feed, w.metrics}
+}
 
 // reportEvery is the pace of what a node says of itself.
 const reportEvery = 5 * time.Second

@@ -65,7 +65,7 @@ func (n *Node) runCommand(ctx context.Context, row outbox.OutboxRow) (done bool,
 		n.sched.drop(ended.Deliveries)
 		n.free(ended.Freed)
 		n.mu.Unlock()
-		n.cfg.Observe.Ended(len(ended.Deliveries), outbox.DeadCancelled, now)
+		n.cfg.Observe.Ended(len(ended.Deliveries), row.Tenant, outbox.DeadCancelled, now)
 		return done, err
 	case outbox.CommandRunJob, outbox.CommandCancelJob:
 		return true, n.takeJob(ctx, lease, row)

@@ -83,7 +83,7 @@ func (n *Node) expireLoop(ctx context.Context) {
 			n.free(ended.Freed)
 			n.mu.Unlock()
 			n.expired(ended.Endpoints, now)
-			n.cfg.Observe.Ended(len(ended.Deliveries), outbox.DeadExpired, now)
+			n.cfg.Observe.Ended(len(ended.Deliveries), 0, outbox.DeadExpired, now)
 			if err != nil || len(ended.Deliveries) < batch || !sleep(ctx, time.Second/perSecond) {
 				break
 			}

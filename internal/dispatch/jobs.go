@@ -195,10 +195,20 @@ func (n *Node) stepped(j *ownJob, step outbox.JobStep) {
 	n.mu.Unlock()
 	wake(n.fetchNow)
 	n.start()
+	if len(step.Ended) > 0 && cancels(&step.Job) {
+		n.cfg.Observe.Ended(len(step.Ended), j.Tenant.ID, outbox.DeadCancelled, n.cfg.Clock.Now())
+	}
 	if step.Job.State.Ended() {
 		n.forgetJob(j)
 		n.jobEnded(step.Job)
 	}
+}
+
+// cancels reports whether what a step of the job ends is cancelled. A replay that is stopped puts
+// most back to what they were, which is no end; only what was never planned before has none to go
+// back to.
+func cancels(j *outbox.Job) bool {
+	return j.Type == outbox.JobCancellation || j.Type == outbox.JobReplay && j.Filter.State == outbox.ReplayMissing
 }
 
 // forgetJob lets go of a job, and of what its stopping holds back.

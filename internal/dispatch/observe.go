@@ -13,8 +13,9 @@ type Observer interface {
 	Routed(plans []outbox.Plan, now time.Time)
 	// Recorded is told the results of a recording transaction.
 	Recorded(results []outbox.Recorded)
-	// Ended is told of n deliveries that ended without an attempt, all for one reason.
-	Ended(n int, reason outbox.DeadReason, now time.Time)
+	// Ended is told of n deliveries that ended without an attempt, all for one reason. They are the
+	// tenant's; 0: of several.
+	Ended(n int, tenant outbox.TenantID, reason outbox.DeadReason, now time.Time)
 }
 
 // Observers are several in one; none is nobody.
@@ -35,9 +36,9 @@ func (all Observers) Recorded(results []outbox.Recorded) {
 }
 
 // Ended implements Observer.
-func (all Observers) Ended(n int, reason outbox.DeadReason, now time.Time) {
+func (all Observers) Ended(n int, tenant outbox.TenantID, reason outbox.DeadReason, now time.Time) {
 	for _, o := range all {
-		o.Ended(n, reason, now)
+		o.Ended(n, tenant, reason, now)
 	}
 }
 

@@ -86,7 +86,8 @@ func value(t *testing.T, registry *prometheus.Registry, name string, labels ...s
 func TestMeasured_countsWhatTheDatabaseTook(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	db := &database{accepted: []outbox.Accepted{{}, {Duplicate: true}, {}}}
-	store := Measure(db, New(registry))
+	counted := New(registry)
+	store := Measure(db, counted)
 	ctx := t.Context()
 	three := make([]outbox.NewEvent, 3)
 
@@ -110,6 +111,8 @@ func TestMeasured_countsWhatTheDatabaseTook(t *testing.T) {
 	db.err = nil
 	store.Finish(ctx, results)
 
+	counted.Ended(18, 7, outbox.DeadCancelled, now) // by a cancellation
+
 	store.Take(ctx, outbox.NewNodeID(now), []outbox.ShardState{{Shard: 1}, {Shard: 2, Released: true}, {Shard: 3}, {Shard: 4, Released: true}})
 
 	for _, c := range []struct {
@@ -124,7 +127,7 @@ func TestMeasured_countsWhatTheDatabaseTook(t *testing.T) {
 		{"waybill_attempts_total", []string{"timeout", "transient"}, 1},
 		{"waybill_attempts_total", []string{"", "permanent"}, 0},
 		{"waybill_deliveries_ended_total", []string{"delivered"}, 2},
-		{"waybill_deliveries_ended_total", []string{"cancelled"}, 1},
+		{"waybill_deliveries_ended_total", []string{"cancelled"}, 19},
 		{"waybill_deliveries_ended_total", []string{"poison"}, 0},
 		{"waybill_first_attempt_seconds", nil, 1},
 		{"waybill_delivered_seconds", nil, 1},

@@ -117,6 +117,17 @@ func (m *Metrics) count(r *outbox.Result) {
 	}
 }
 
+// Routed implements dispatch.Observer. Plans and results are counted where the database takes them.
+func (m *Metrics) Routed([]outbox.Plan, time.Time) {}
+
+// Recorded implements dispatch.Observer.
+func (m *Metrics) Recorded([]outbox.Recorded) {}
+
+// Ended implements dispatch.Observer: what ended without an attempt has no result to be counted.
+func (m *Metrics) Ended(n int, _ outbox.TenantID, reason outbox.DeadReason, _ time.Time) {
+	m.ended.WithLabelValues(string(reason)).Add(float64(n))
+}
+
 // Take counts shards by how their last owner left them.
 func (s *Measured) Take(ctx context.Context, node outbox.NodeID, shards []outbox.ShardState) (outbox.Lease, map[outbox.Shard][]outbox.HeldSlot, error) {
 	lease, held, err := s.Store.Take(ctx, node, shards)

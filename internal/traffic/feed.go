@@ -135,7 +135,7 @@ func (f *Feed) Routed(plans []outbox.Plan, _ time.Time) {
 }
 
 // Ended implements dispatch.Observer: what ends without an attempt is not shown.
-func (f *Feed) Ended(int, outbox.DeadReason, time.Time) {}
+func (f *Feed) Ended(int, outbox.TenantID, outbox.DeadReason, time.Time) {}
 
 // hand gives an attempt to everybody who may see it. f.mu is held.
 func (f *Feed) hand(a outbox.AttemptView) {

@@ -134,14 +134,19 @@ func add(c *outbox.Counts, r *outbox.Recorded) {
 }
 
 // Ended implements dispatch.Observer.
-func (t *Tally) Ended(n int, reason outbox.DeadReason, now time.Time) {
+func (t *Tally) Ended(n int, tenant outbox.TenantID, reason outbox.DeadReason, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.count(now, 0, outbox.EndpointID{})
-	if reason.State() == outbox.StateCancelled {
-		c.Cancelled += int64(n)
-	} else {
-		c.Failed += int64(n)
+	counts := []*outbox.Counts{t.count(now, 0, outbox.EndpointID{})}
+	if tenant != 0 {
+		counts = append(counts, t.count(now, tenant, outbox.EndpointID{}))
+	}
+	for _, c := range counts {
+		if reason.State() == outbox.StateCancelled {
+			c.Cancelled += int64(n)
+		} else {
+			c.Failed += int64(n)
+		}
 	}
 }
 
