@@ -23,7 +23,7 @@ func arrivalRoutes() []*route {
 			query:   queryOf(listParams, []param{{name: "outcome", about: "What became of it.", words: inboundOutcomes}}),
 			answers: map[int]any{200: list[inboundView]{}}, refuses: []int{404}, handle: (*API).listRequests},
 		{method: "GET", path: requests + "/{in}", name: "getRequest", tag: "Sources", scope: ScopeRead, operator: true,
-			summary: "Read what arrived", about: "With the whole body of a quarantined one.",
+			summary: "Read what arrived", about: "With the whole body of a quarantined one, until it is released (the event has it then) or erased.",
 			answers: map[int]any{200: inboundView{}}, refuses: []int{404}, handle: (*API).getRequest},
 		{method: "POST", path: requests + "/{in}/release", name: "releaseRequest", tag: "Sources", scope: ScopeWrite, operator: true,
 			summary: "Make a quarantined request an event after all", about: "Of the type that the source gives it now; no schema is asked. Released again it is the same event.",
@@ -52,7 +52,7 @@ type inboundView struct {
 	Bytes           int                   `json:"bytes"`
 	Digest          *string               `json:"digest" doc:"SHA-256 of the body, in hex"`
 	Times           int                   `json:"times" doc:"How many like it this row stands for"`
-	BodyBase64      []byte                `json:"body_base64,omitempty" doc:"Of a quarantined one; in lists of at most 16 KiB"`
+	BodyBase64      []byte                `json:"body_base64,omitempty" doc:"Of a quarantined one until it is released or erased; in lists of at most 16 KiB"`
 }
 
 func viewInbound(r *outbox.InboundRequest) inboundView {
@@ -139,6 +139,9 @@ func (a *API) releaseRequest(q *request) (*answer, error) {
 	if r.Outcome != outbox.InboundQuarantined || r.ReleaseKey == [32]byte{} {
 		return nil, fail(CodeNotQuarantined, "the request is %s, and there is nothing to release", r.Outcome)
 	}
+	if r.Erased() {
+		return nil, fail(CodePayloadGone, "the request's body was erased, and there is nothing to release")
+	}
 	if src.TenantKey == "" {
 		return nil, fail(CodeUnknownTenant, "the source's tenant is deleted; give it another")
 	}
@@ -150,6 +153,16 @@ func (a *API) releaseRequest(q *request) (*answer, error) {
 		}
 		if len(conflicts) > 0 {
 			return nil, failConflicts(conflicts, nil)
+		}
+		if accepted[0].OtherBody {
+			// An event came under its id meanwhile, and is not what is asked for.
+			event.Inbound.Key = inbound.OtherBodyKey(event.Inbound)
+			if accepted, conflicts, err = a.cfg.Publisher.Submit(q.Context(), []outbox.NewEvent{event}); err != nil {
+				return nil, err
+			}
+			if len(conflicts) > 0 {
+				return nil, failConflicts(conflicts, nil)
+			}
 		}
 		r.Released = accepted[0].ID
 		q.author.Entry.Tenant, q.author.Entry.TenantKey = src.Tenant, src.TenantKey

@@ -36,7 +36,7 @@ func TestRequests_quarantinedAreReleased(t *testing.T) {
 			if again := f.call("POST", address+"/release", `{}`).want(202); again.text("event_id") != first.text("event_id") {
 				t.Errorf("released again as %s, before %s", again.body, first.body)
 			}
-			if shown := f.call("GET", address, nil).want(200); shown.text("released_event_id") != first.text("event_id") {
+			if shown := f.call("GET", address, nil).want(200); shown.text("released_event_id") != first.text("event_id") || shown.json()["body_base64"] != nil || shown.json()["bytes"] != float64(len(want[i].body)) {
 				t.Errorf("shown %s", shown.body)
 			}
 			if payload := f.call("GET", "/v1/tenants/acme/events/"+first.text("event_id")+"/payload", nil).want(200); string(payload.body) != want[i].body {
@@ -55,6 +55,28 @@ func TestRequests_quarantinedAreReleased(t *testing.T) {
 		f.inboundStripe("billing", stripeSecret, large).want(200) // its provider's repeat
 		for _, row := range f.rowsOf("/v1/sources/billing/requests?outcome=accepted", 3) {
 			f.call("POST", "/v1/sources/billing/requests/"+row["id"].(string)+"/release", nil).wantProblem(409, CodeNotQuarantined)
+		}
+	}, withGateway(t))
+}
+
+// What went with its tenant cannot be released, not even to the tenant that has the source next.
+func TestRequests_erasedAreNotReleased(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.tenant("acme")
+		f.call("PUT", "/v1/event-types/invoice.paid", `{"schema":{"required":["amount"]},"on_invalid":"refuse"}`).want(201)
+		f.call("PUT", "/v1/sources/billing", `{"provider":"stripe","tenant":"acme","secrets":["`+stripeSecret+`"]}`).want(201)
+		f.inboundStripe("billing", stripeSecret, `{"id":"evt_1","type":"invoice.paid"}`).want(200)
+		row := f.rowsOf("/v1/sources/billing/requests?outcome=quarantined", 1)[0]
+		address := "/v1/sources/billing/requests/" + row["id"].(string)
+		f.call("DELETE", "/v1/tenants/acme", nil).want(202)
+		f.tenant("globex")
+		f.call("PUT", "/v1/sources/billing", `{"tenant":"globex"}`).want(200)
+		if shown := f.call("GET", address, nil).want(200).json(); shown["body_base64"] != nil || shown["bytes"] != float64(len(`{"id":"evt_1","type":"invoice.paid"}`)) {
+			t.Errorf("shown %v", shown)
+		}
+		f.call("POST", address+"/release", nil).wantProblem(409, CodePayloadGone)
+		if events := f.walk("/v1/tenants/globex/events", "type"); len(events) != 0 {
+			t.Errorf("events %v", events)
 		}
 	}, withGateway(t))
 }

@@ -252,7 +252,7 @@ func jobRoutes() []*route {
 			summary: "Cancel many pending deliveries", about: "[from, to) is the events' time. They keep a row and can be replayed.",
 			body: describe("CancellationInput", cancellationFields), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: (*API).postCancellation},
 		&route{method: "POST", path: tenant + "/erasures", name: "createErasure", tag: "Jobs", scope: ScopeWrite,
-			summary: "Erase the bytes of many events", about: "For instance those of one person, by what their metadata says, or all of a time, before a tenant is deleted. As for one event: the events, their deliveries and attempts stay, and the books with them; what is pending ends for want of its bytes, and none can be replayed. Events published after the request are left alone.",
+			summary: "Erase the bytes of many events", about: "For instance those of one person, by what their metadata says, or all of a time, before a tenant is deleted. As for one event: the events, their deliveries and attempts stay, and the books with them; what is pending ends for want of its bytes, and none can be replayed. Events published after the request are left alone. An erasure of all of a time also takes the bodies that the tenant's sources have in quarantine from that time, uncounted; one by metadata, types or ids is about events alone.",
 			body: describe("ErasureInput", erasureFields), answers: map[int]any{200: jobView{}, 202: jobView{}}, handle: (*API).postErasure},
 	)
 	for _, each := range []struct {

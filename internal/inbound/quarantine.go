@@ -21,9 +21,14 @@ func (s *compiled) quarantine(r *receive.Record, e *outbox.NewEvent, reason, det
 	q.ReleaseKey = e.Inbound.Key
 	if reason == outbox.QuarantinedOtherBody {
 		// The key is the first body's. This one's is its own, and the same for each of its repeats.
-		q.ReleaseKey = sha256.Sum256(append(e.Inbound.Key[:], e.Inbound.Digest[:]...))
+		q.ReleaseKey = OtherBodyKey(e.Inbound)
 	}
 	return q
+}
+
+// OtherBodyKey is the key of an event whose own key is that of an event with another body.
+func OtherBodyKey(in *outbox.Inbound) [32]byte {
+	return sha256.Sum256(append(in.Key[:], in.Digest[:]...))
 }
 
 // Release makes a quarantined request the event it would have been, of the type that the source

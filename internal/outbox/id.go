@@ -103,6 +103,9 @@ func NewInboundID(at time.Time) InboundID { return NewID[inboundKind](at) }
 // InboundFloor is the smallest request id of the given time's millisecond.
 func InboundFloor(at time.Time) InboundID { return FloorID[inboundKind](at) }
 
+// LastInboundID is behind every request's id.
+var LastInboundID = CeilID[inboundKind](time.UnixMilli(1<<48 - 1))
+
 // ParseEventID reads evt_….
 func ParseEventID(s string) (EventID, error) { return ParseID[eventKind](s) }
 

@@ -121,6 +121,24 @@ func (f *JobFilter) WantsType(eventType string) bool {
 	return slices.ContainsFunc(f.EventTypes, func(pattern string) bool { return MatchEventType(pattern, eventType) })
 }
 
+// Whole reports whether an erasure asks for nothing but a time: it is then about what waits in
+// quarantine, too, which is no event yet and has no type.
+func (f *JobFilter) Whole() bool {
+	return len(f.EventTypes) == 0 && len(f.Events) == 0 && len(f.Metadata) == 0
+}
+
+// Arrived is the range (low, high) of requests' ids in which what an erasure takes out of
+// quarantine lies, at each of its steps.
+func (j *Job) Arrived() (low, high [16]byte) {
+	all := *j
+	all.Cursor = [16]byte{}
+	low, high = all.Range()
+	if until := InboundFloor(j.CreatedAt.Add(time.Millisecond)); bytes.Compare(until[:], high[:]) < 0 {
+		high = until
+	}
+	return low, high
+}
+
 // Range is the range (low, high) of ids in which what the job has still to look at lies: of
 // deliveries, or for ReplayMissing and erasures of events, which begin with the same time.
 func (j *Job) Range() (low, high [16]byte) {

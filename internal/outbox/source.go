@@ -187,7 +187,8 @@ type InboundRequest struct {
 	Bytes      int
 
 	// Body, Metadata and ReleaseKey are of a quarantined one: what it takes to make it an event.
-	// ReleaseKey is what Inbound.Key of that event is, so that releasing twice makes one.
+	// ReleaseKey is what Inbound.Key of that event is, so that releasing twice makes one. Body is
+	// nil from when that event is stored, and where it was erased.
 	Body       []byte
 	Metadata   map[string]string
 	ReleaseKey [32]byte
@@ -195,6 +196,11 @@ type InboundRequest struct {
 
 	// Times is how many like it arrived within the same moment, and stand in this one row; 0: one.
 	Times int
+}
+
+// Erased reports whether the body of a quarantined request was erased before anybody released it.
+func (r *InboundRequest) Erased() bool {
+	return r.Outcome == InboundQuarantined && r.Released.IsZero() && r.Bytes > 0 && len(r.Body) == 0
 }
 
 // RequestQuery filters requests.
@@ -211,8 +217,8 @@ type Inbox interface {
 	// PutSource calls edit with the source under name, or with a new one and exists false, and
 	// stores what edit left there. The row is locked meanwhile; edit's error ends it unchanged.
 	PutSource(ctx context.Context, name string, now time.Time, edit func(s *Source, exists bool) error) (Source, bool, error)
-	// DeleteSource ends a source; its secrets go at once. Its events stay, and the ids it has seen
-	// are remembered for as long as they would have been.
+	// DeleteSource ends a source; its secrets and what it has in quarantine go at once. Its events
+	// stay, and the ids it has seen are remembered for as long as they would have been.
 	DeleteSource(ctx context.Context, name string, now time.Time) error
 	// Source finds a living source (ErrNotFound).
 	Source(ctx context.Context, name string) (Source, error)
@@ -224,8 +230,9 @@ type Inbox interface {
 	Requests(ctx context.Context, q RequestQuery, page Page) ([]InboundRequest, InboundID, error)
 	// Request finds one request of a source (ErrNotFound).
 	Request(ctx context.Context, source SourceID, shard Shard, id InboundID) (InboundRequest, error)
-	// ReleaseRequest writes down which event a quarantined request was made; ErrNotFound if there is
-	// no such quarantined one. The first event stays.
+	// ReleaseRequest writes down which event a quarantined request was made, and drops its body;
+	// ErrNotFound if there is no such quarantined one. The first event stays. InsertEvents has done so
+	// already, for all whose ReleaseKey is the event's, unless their digest is another.
 	ReleaseRequest(ctx context.Context, source SourceID, shard Shard, id InboundID, event EventID) error
 }
 

@@ -83,6 +83,9 @@ var outcomes = []struct {
 	{"quarantined", "Quarantined", chip{"warn", "warn", "Quarantined"}},
 }
 
+// maxListedBody is the largest body that the API's lists show.
+const maxListedBody = 16 << 10
+
 // requestRows shows requests; all quarantined bodies of a page share a budget.
 func (o *operator) requestRows(source client.Source, requests []client.InboundRequest) []requestRow {
 	rows := make([]requestRow, len(requests))
@@ -99,17 +102,22 @@ func (o *operator) requestRows(source client.Source, requests []client.InboundRe
 			row.Event = withQuery(o.base.Path("search"), url.Values{"q": {r.EventID}})
 		}
 		if r.Outcome == "quarantined" {
-			if r.ReleasedEventID == "" {
+			// The event has the body of a released one. Lists leave large ones out; a small one that is
+			// not there was erased.
+			erased := len(r.Body) == 0 && r.Bytes > 0 && r.Bytes <= maxListedBody
+			if r.ReleasedEventID == "" && !erased {
 				row.Release = o.base.Path("sources", source.Name, "requests", r.ID, "release")
-			} else {
+			} else if r.ReleasedEventID != "" {
 				row.EventID, row.Event = r.ReleasedEventID, withQuery(o.base.Path("search"), url.Values{"q": {r.ReleasedEventID}})
 			}
-			row.Kept = showBytes(r.Body, min(budget, 4<<10))
-			if len(r.Body) < r.Bytes { // lists leave large ones out
-				row.Kept.Bytes, row.Kept.Cut = r.Bytes, true
+			if row.Release != "" {
+				row.Kept = showBytes(r.Body, min(budget, 4<<10))
+				if len(r.Body) < r.Bytes {
+					row.Kept.Bytes, row.Kept.Cut = r.Bytes, true
+				}
+				row.Kept.URL = o.base.Path("sources", source.Name, "requests", r.ID, "body")
+				budget -= len(row.Kept.Text)
 			}
-			row.Kept.URL = o.base.Path("sources", source.Name, "requests", r.ID, "body")
-			budget -= len(row.Kept.Text)
 		}
 		rows[i] = row
 	}
@@ -233,7 +241,7 @@ func (o *operator) requestBody(v *Visit) error {
 	if err != nil {
 		return err
 	}
-	if r.Outcome != "quarantined" {
+	if r.Outcome != "quarantined" || len(r.Body) < r.Bytes { // released or erased
 		return errNoPage
 	}
 	v.download(r.Body, id+".body")

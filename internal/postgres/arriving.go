@@ -100,6 +100,8 @@ func (k *keyedBatch) queueArrivals(b *pgx.Batch) {
 		column(k.inbound, func(i *int) zeronull.Text { return zeronull.Text(event(i).Inbound.ProviderID) }),
 		column(k.inbound, func(i *int) zeronull.Text { return zeronull.Text(event(i).Inbound.Topic) }),
 	).Query(k.stored.collect)
+	b.Queue(`SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_nestloop', 'on', true)`)
+	k.queueReleased(b)
 }
 
 // errPruned: the row that was met is gone again.

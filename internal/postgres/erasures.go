@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
 )
@@ -15,6 +16,7 @@ type erasing struct {
 	last outbox.EventID   // the last it looked at
 	full bool             // there may be more behind it
 	take []outbox.EventID // whose bytes go
+	left bool             // there may be more in quarantine
 }
 
 // erasable is an event that an erasure is about.
@@ -106,6 +108,13 @@ func (s *jobStep) queueErasable(b *pgx.Batch, job *outbox.Job) {
 // copied to meanwhile: the first waits for the copying, the second sees it done.
 func (s *jobStep) queueErase(b *pgx.Batch) {
 	x := &s.erasing
+	if job := &s.step.Job; x.read && job.Filter.Whole() {
+		low, high := job.Arrived()
+		b.Queue(dropBodies("s.tenant = $1"), int64(job.Tenant.ID), low, high, s.limit).Exec(func(tag pgconn.CommandTag) error {
+			x.left = tag.RowsAffected() >= int64(s.limit)
+			return nil
+		})
+	}
 	if len(x.rows) > s.limit {
 		x.rows = x.rows[:s.limit]
 		x.last, x.full = x.rows[s.limit-1].id, true
@@ -135,7 +144,7 @@ func (s *jobStep) erasedAll() {
 	job, x := &s.step.Job, &s.erasing
 	job.Done += int64(len(x.take))
 	job.Matched = max(job.Matched, job.Done)
-	if x.full {
+	if x.full || x.left {
 		if compareIDs(x.last, outbox.EventID(job.Cursor)) > 0 {
 			job.Cursor = x.last
 		}

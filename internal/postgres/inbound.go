@@ -85,7 +85,21 @@ func (k *keyedBatch) queueInbound(b *pgx.Batch) {
 		column(k.inbound, func(i *int) zeronull.Text { return zeronull.Text(of(i).ProviderID) }),
 		column(k.inbound, func(i *int) zeronull.Text { return zeronull.Text(of(i).Topic) }),
 		column(k.inbound, func(i *int) int32 { return int32(len(k.batch[*i].Payload)) }))
+	k.queueReleased(b)
 	k.queueSeen(b, k.inbound)
+}
+
+// queueReleased drops the bodies of quarantined requests whose event is stored now: from here on the
+// event holds the bytes, and an erasure looks for them there.
+func (k *keyedBatch) queueReleased(b *pgx.Batch) {
+	b.Queue(`
+		UPDATE waybill.inbound AS q
+		SET released = coalesce(q.released, a.event), body = NULL
+		FROM unnest($1::smallint[], $2::bytea[]) AS new (shard, key)
+		JOIN waybill.inbound AS a ON a.shard = new.shard AND a.key = new.key
+		WHERE q.shard = new.shard AND q.release_key = new.key AND q.outcome = 'quarantined' AND q.digest = a.digest`,
+		column(k.inbound, func(i *int) int16 { return int16(k.batch[*i].Inbound.Shard) }),
+		column(k.inbound, func(i *int) []byte { return k.batch[*i].Inbound.Key[:] }))
 }
 
 // queueSeen reads what is stored under the members' keys.
@@ -226,7 +240,7 @@ func (s *Store) ReleaseRequest(ctx context.Context, source outbox.SourceID, shar
 	return s.edit(ctx, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			UPDATE waybill.inbound
-			SET released = coalesce(released, $4)
+			SET released = coalesce(released, $4), body = NULL
 			WHERE shard = $1 AND source = $2 AND id = $3 AND outcome = 'quarantined'`,
 			int16(shard), uuid(source), uuid(id), uuid(event))
 		if err == nil && tag.RowsAffected() == 0 {
@@ -275,22 +289,51 @@ func (s *Store) Requests(ctx context.Context, q outbox.RequestQuery, page outbox
 	return list, list[page.Limit-1].ID, nil
 }
 
+// maxDropped is how many bodies go in the transaction that deletes their source or its tenant. Where
+// there are more, upkeep takes the rest.
+const maxDropped = 10_000
+
+// The ids before and behind all requests.
+var noID, lastID = [16]byte{}, [16]byte(outbox.LastInboundID)
+
+// dropBodies takes the bodies of quarantined requests away. The condition is on their sources s, by
+// $1; $2 and $3 bound their ids, $4 how many.
+func dropBodies(sources string) string {
+	return `
+		UPDATE waybill.inbound AS i
+		SET body = NULL
+		FROM (
+			SELECT i.shard, i.source, i.id
+			FROM waybill.source AS s
+			JOIN waybill.inbound AS i ON i.shard = s.shard AND i.source = s.id
+			WHERE ` + sources + ` AND i.outcome = 'quarantined' AND i.outcome <> 'accepted' AND i.body IS NOT NULL
+				AND i.id > $2 AND i.id < $3
+			LIMIT $4
+		) AS doomed
+		WHERE i.shard = doomed.shard AND i.source = doomed.source AND i.id = doomed.id`
+}
+
 // pruneInbound forgets requests that are no longer kept, and deleted sources without any.
 func (s *Store) pruneInbound(ctx context.Context, now time.Time) error {
 	type kept struct {
 		id    outbox.SourceID
 		shard outbox.Shard
 		keep  time.Duration
+		gone  bool // it, or its tenant, is deleted
 	}
 	var sources []kept
 	err := s.read(ctx, people, func(b *pgx.Batch) {
 		sources = nil
 		b.Queue(`
-			SELECT id, shard, keep
-			FROM waybill.source
-			ORDER BY id`).Query(func(rows pgx.Rows) error {
+			SELECT s.id, s.shard, s.keep, s.deleted_at IS NOT NULL OR NOT EXISTS (
+				SELECT
+				FROM waybill.tenant AS t
+				WHERE t.id = s.tenant AND t.deleted_at IS NULL
+			)
+			FROM waybill.source AS s
+			ORDER BY s.id`).Query(func(rows pgx.Rows) error {
 			var one kept
-			_, err := pgx.ForEachRow(rows, []any{intoID(&one.id), intoShard(&one.shard), &one.keep}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{intoID(&one.id), intoShard(&one.shard), &one.keep, &one.gone}, func() error {
 				sources = append(sources, one)
 				return nil
 			})
@@ -301,6 +344,18 @@ func (s *Store) pruneInbound(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("prune inbound requests: %w", err)
 	}
 	for _, one := range sources {
+		if one.gone { // what its deletion left, or another process put there since
+			err := s.inBatches(ctx, "drop quarantined bodies", `
+				WITH dropped AS (`+dropBodies("s.id = $1")+`
+					RETURNING 1
+				)
+				SELECT count(*)
+				FROM dropped`,
+				uuid(one.id), noID, lastID, pruneBatch)
+			if err != nil {
+				return err
+			}
+		}
 		err := s.inBatches(ctx, "prune inbound requests", `
 			WITH doomed AS (
 				SELECT shard, source, id

@@ -145,6 +145,9 @@ func (s *Store) storeSource(ctx context.Context, tx pgx.Tx, src *outbox.Source, 
 // DeleteSource implements outbox.Inbox.
 func (s *Store) DeleteSource(ctx context.Context, name string, now time.Time) error {
 	return s.edit(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, dropBodies("s.name = $1 AND s.deleted_at IS NULL"), name, noID, lastID, maxDropped); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `
 			UPDATE waybill.source
 			SET deleted_at = $2, updated_at = $2, secrets = NULL

@@ -205,6 +205,9 @@ func (s *Store) DeleteTenant(ctx context.Context, key, by string, now time.Time)
 			int64(t.ID), now); err != nil {
 			return err
 		}
+		if _, err := tx.Exec(ctx, dropBodies("s.tenant = $1"), int64(t.ID), noID, lastID, maxDropped); err != nil {
+			return err
+		}
 		pending, err := countPending(ctx, tx, "shard = $2 AND tenant = $3", outbox.MaxJobRows, int16(t.Shard), int64(t.ID))
 		if err != nil {
 			return err

@@ -72,7 +72,7 @@ func hasAll(metadata, wanted map[string]string) bool {
 	return true
 }
 
-// erase takes the bytes of the next events away, from where the caller's job stands. Where an
+// erase takes the bytes of the next events, and of what waits in quarantine, away, from where the caller's job stands. Where an
 // earlier run of the step was committed the stored job may be further already.
 func (j *jobStep) erase(asked *outbox.Job) error {
 	job := &j.step.Job
@@ -102,6 +102,14 @@ func (j *jobStep) erase(asked *outbox.Job) error {
 		job.Done++
 	}
 	job.Matched = max(job.Matched, job.Done)
+	if job.Filter.Whole() {
+		low, high := job.Arrived()
+		n, err := dropBodies(j.w, "s.tenant = ?", int64(job.Tenant.ID), low, high, j.limit)
+		if err != nil {
+			return err
+		}
+		full = full || n >= int64(j.limit)
+	}
 	if full {
 		if compareIDs(found.last, outbox.EventID(job.Cursor)) > 0 {
 			job.Cursor = found.last

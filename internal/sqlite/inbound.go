@@ -44,6 +44,15 @@ func arrivedBefore(w *session, e *outbox.NewEvent) (outbox.Accepted, error) {
 		VALUES (?, ?, ?, 'accepted', ?, ?, ?, ?, ?, ?)`,
 		int64(in.Shard), in.Source[:], e.ID[:], in.Key[:], in.Digest[:], e.ID[:],
 		textOrNull(in.ProviderID), textOrNull(in.Topic), len(e.Payload))
+	if err != nil {
+		return outbox.Accepted{}, err
+	}
+	// From here on the event holds the bytes, and an erasure looks for them there.
+	_, err = w.exec(`
+		UPDATE waybill_inbound
+		SET released = coalesce(released, ?), body = NULL
+		WHERE shard = ? AND release_key = ? AND outcome = 'quarantined' AND digest = ?`,
+		e.ID[:], int64(in.Shard), in.Key[:], in.Digest[:])
 	return outbox.Accepted{}, err
 }
 
@@ -135,12 +144,12 @@ func (s *Store) Request(ctx context.Context, source outbox.SourceID, shard outbo
 	return one, err
 }
 
-// ReleaseRequest writes down which event a quarantined request was made.
+// ReleaseRequest writes down which event a quarantined request was made, and drops its body.
 func (s *Store) ReleaseRequest(ctx context.Context, source outbox.SourceID, shard outbox.Shard, id outbox.InboundID, event outbox.EventID) error {
 	return s.write(ctx, func(w *session) error {
 		n, err := w.exec(`
 			UPDATE waybill_inbound
-			SET released = coalesce(released, ?)
+			SET released = coalesce(released, ?), body = NULL
 			WHERE shard = ? AND source = ? AND id = ? AND outcome = 'quarantined'`,
 			event[:], int64(shard), source[:], id[:])
 		if err == nil && n == 0 {
@@ -150,18 +159,43 @@ func (s *Store) ReleaseRequest(ctx context.Context, source outbox.SourceID, shar
 	})
 }
 
+// maxDropped is how many bodies go in the transaction that deletes their source or its tenant. Where
+// there are more, upkeep takes the rest.
+const maxDropped = 10_000
+
+// dropBodies takes the bodies of quarantined requests away, at most limit, and says how many. The
+// condition is on their sources s; low and high bound their ids.
+func dropBodies(w *session, sources string, arg any, low, high [16]byte, limit int) (int64, error) {
+	return w.exec(`
+		UPDATE waybill_inbound
+		SET body = NULL
+		WHERE (shard, source, id) IN (
+			SELECT i.shard, i.source, i.id
+			FROM waybill_source s
+			CROSS JOIN waybill_inbound i
+			WHERE `+sources+` AND i.shard = s.shard AND i.source = s.id
+				AND i.outcome = 'quarantined' AND i.outcome <> 'accepted' AND i.body IS NOT NULL
+				AND i.id > ? AND i.id < ?
+			LIMIT ?)`,
+		arg, low[:], high[:], limit)
+}
+
 // pruneInbound forgets requests that are no longer kept, and deleted sources without any.
 func (s *Store) pruneInbound(ctx context.Context, now time.Time) error {
 	type kept struct {
 		id    outbox.SourceID
 		shard outbox.Shard
 		keep  time.Duration
+		gone  bool // it, or its tenant, is deleted
 	}
 	var sources []kept
 	if err := s.read(ctx, func(r *session) error {
-		return r.each(`SELECT id, shard, keep FROM waybill_source`, nil, func(scan scan) error {
+		return r.each(`
+			SELECT id, shard, keep,
+				deleted_at IS NOT NULL OR tenant NOT IN (SELECT id FROM waybill_tenant WHERE deleted_at IS NULL)
+			FROM waybill_source`, nil, func(scan scan) error {
 			var one kept
-			err := scan(idTo{(*[16]byte)(&one.id)}, &one.shard, lengthTo{&one.keep})
+			err := scan(idTo{(*[16]byte)(&one.id)}, &one.shard, lengthTo{&one.keep}, &one.gone)
 			sources = append(sources, one)
 			return err
 		})
@@ -169,6 +203,16 @@ func (s *Store) pruneInbound(ctx context.Context, now time.Time) error {
 		return err
 	}
 	for _, one := range sources {
+		for one.gone { // what its deletion left, or another process put there since
+			var n int64
+			if err := s.write(ctx, func(w *session) (err error) {
+				n, err = dropBodies(w, "s.id = ?", one.id[:], outbox.InboundID{}, outbox.LastInboundID, maxPruned)
+				return err
+			}); err != nil {
+				return err
+			}
+			one.gone = n == maxPruned
+		}
 		before := outbox.InboundFloor(now.Add(-one.keep))
 		for {
 			var n int64

@@ -103,6 +103,9 @@ func (s *Store) storeSource(w *session, src *outbox.Source) error {
 // DeleteSource ends a source; the name is free at once.
 func (s *Store) DeleteSource(ctx context.Context, name string, now time.Time) error {
 	return s.write(ctx, func(w *session) error {
+		if _, err := dropBodies(w, "s.name = ?", name, outbox.InboundID{}, outbox.LastInboundID, maxDropped); err != nil {
+			return err
+		}
 		n, err := w.exec(`
 			UPDATE waybill_source
 			SET name = NULL, secrets = NULL, deleted_at = ?, updated_at = ?

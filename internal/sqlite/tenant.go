@@ -118,7 +118,7 @@ func storeTenant(w *session, t outbox.Tenant, key string, now time.Time, created
 	return tenantByKey(w, key)
 }
 
-// DeleteTenant deletes the tenant and its endpoints.
+// DeleteTenant deletes the tenant and its endpoints, and what its sources have in quarantine.
 func (s *Store) DeleteTenant(ctx context.Context, key, by string, now time.Time) (job outbox.Job, err error) {
 	err = s.write(ctx, func(w *session) error {
 		t, err := tenantByKey(w, key)
@@ -137,6 +137,9 @@ func (s *Store) DeleteTenant(ctx context.Context, key, by string, now time.Time)
 			SET deleted_at = ?, updated_at = ?, headers = NULL, secrets = NULL, credentials = NULL
 			WHERE tenant = ? AND deleted_at IS NULL`,
 			micros(now), micros(now), int64(t.ID)); err != nil {
+			return err
+		}
+		if _, err := dropBodies(w, "s.tenant = ?", int64(t.ID), outbox.InboundID{}, outbox.LastInboundID, maxDropped); err != nil {
 			return err
 		}
 		var pending int

@@ -30,6 +30,9 @@ var inbound = topic{"what arrives at sources", []promise{
 	{"of many that arrive at once with crossed keys one event each is stored", arrivalCrowd},
 	{"requests are listed by time and outcome", requestsAreListed},
 	{"a quarantined request is found whole, and released once", requestIsReleased},
+	{"an event that is stored takes its bytes out of quarantine, and an event with another body does not", storedLeavesQuarantine},
+	{"an erasure of all of a time takes what waits in quarantine from then, and of no other tenant", erasureEmptiesQuarantine},
+	{"a deleted source, and a deleted tenant's, have nothing in quarantine", deletionEmptiesQuarantine},
 	{"requests are forgotten when their source says so", requestsAreForgotten},
 }}
 
@@ -411,7 +414,7 @@ func requestIsReleased(w *world) {
 	first, second := outbox.NewEventID(w.now), outbox.NewEventID(w.now)
 	w.must(w.store.ReleaseRequest(w.ctx, src.ID, shard, kept.ID, first))
 	w.must(w.store.ReleaseRequest(w.ctx, src.ID, shard, kept.ID, second))
-	kept.Released = first
+	kept.Released, kept.Body = first, nil
 	w.equal("released twice", find(), kept)
 	w.equal("in the list", w.requests(src, outbox.InboundQuarantined), []outbox.InboundRequest{kept})
 	for what, id := range map[string]outbox.InboundID{"one that was refused": refused.ID, "one that is not there": outbox.NewInboundID(w.now)} {
