@@ -240,7 +240,7 @@ func (in *Intake) plain(r Reply) Reply {
 }
 
 func (in *Intake) tooLarge() *Arrival {
-	return &Arrival{Answer: Reply{Status: in.codes.TooLarge}, Outcome: TooLarge, Reason: "body", Err: errors.New("receive: the body is larger than MaxBody")}
+	return &Arrival{Answer: Reply{Status: in.codes.TooLarge}, Outcome: TooLarge, Reason: "body", Err: errors.New("receive: the body is larger than this source takes")}
 }
 
 // readBody is before everything else: nothing is hashed, parsed or kept of what is too large.

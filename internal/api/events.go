@@ -95,7 +95,7 @@ func (a *API) whoseEvent(q *request, id outbox.EventID) error {
 	for i := range list {
 		items = append(items, Item{Path: "tenant", Code: CodeAmbiguousID, Detail: list[i].TenantKey})
 	}
-	p := fail(CodeAmbiguousID, "%d tenants have an event with this id; say which one's with ?tenant=", len(list))
+	p := fail(CodeAmbiguousID, "%d tenants have an event with this id; name the tenant whose you mean", len(list))
 	p.Errors = items
 	return p
 }

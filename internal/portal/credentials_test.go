@@ -121,8 +121,26 @@ func TestEndpointForm_credentialsAreSentAndNeverShown(t *testing.T) {
 	// Another server does not get them; forgetting them, or typing them again, is the way.
 	elsewhere := url.Values{"url": {"http://127.0.0.1:2000/in"}, "auth_user": {""}}
 	resp, page = s.visit("POST", edit, form(elsewhere))
-	if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(page, `id="f-secret_headers"`) || strings.Contains(page, "CANARY") {
+	if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(page, `id="f-secret_headers"`) || strings.Contains(page, "CANARY") || strings.Contains(page, "drop_secret_headers:") || !strings.Contains(page, "forget them all.") {
 		t.Errorf("another server: %d", resp.StatusCode)
+	}
+	for _, typed := range []string{"http://joe:CANARY@127.0.0.1:1999/in", "http://joe:CAN/CANARY@127.0.0.1:1999/in", "joe:CANARY@127.0.0.1/in", "http://CANARY%zz@127.0.0.1:1999/in"} {
+		for _, at := range []string{home, edit} {
+			resp, page := s.visit("POST", at, form(url.Values{"url": {typed}}))
+			if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(page, `id="f-url"`) || strings.Contains(page, "CANARY") {
+				t.Errorf("%s at %s: %d, or no fault, or it is given back", typed, at, resp.StatusCode)
+			}
+		}
+	}
+	for typed, want := range map[string]string{
+		"https://a.example:8443/@user?x=a@b": "https://a.example:8443/@user?x=a@b",
+		"https://[2001:db8::1]/@user":        "https://[2001:db8::1]/@user",
+		"https://joe@a.example/in":           "https://a.example/in",
+		"":                                   "",
+	} {
+		if got := withoutUser(typed); got != want {
+			t.Errorf("%q without a user is %q, want %q", typed, got, want)
+		}
 	}
 	elsewhere.Set("drop_secret_headers", "1")
 	saved("forgotten", elsewhere)
@@ -134,12 +152,14 @@ func TestEndpointForm_credentialsAreSentAndNeverShown(t *testing.T) {
 		more  url.Values
 		field string
 	}{
-		"both kinds":         {url.Values{"auth_user": {"CANARY"}, "auth_token": {"CANARY"}}, "secret_headers"},
-		"a colon":            {url.Values{"auth_user": {"CANARY:x"}}, "secret_headers"},
-		"no header":          {url.Values{"secret_headers": {"CANARY"}}, "secret_headers"},
-		"a header of ours":   {url.Values{"secret_headers": {"Webhook-Id: CANARY"}}, "secret_headers"},
-		"no certificate":     {url.Values{"certificate": {"CANARY"}, "private_key": {"CANARY"}}, "client_certificate"},
-		"the key is missing": {url.Values{"certificate": {chain}}, "client_certificate"},
+		"both kinds":            {url.Values{"auth_user": {"CANARY"}, "auth_token": {"CANARY"}}, "secret_headers"},
+		"a token and a line":    {url.Values{"auth_token": {"CANARY"}, "secret_headers": {"authorization: CANARY"}}, "secret_headers"},
+		"a password and a line": {url.Values{"auth_user": {"sam"}, "auth_password": {"CANARY"}, "secret_headers": {"Authorization: CANARY"}}, "secret_headers"},
+		"a colon":               {url.Values{"auth_user": {"CANARY:x"}}, "secret_headers"},
+		"no header":             {url.Values{"secret_headers": {"CANARY"}}, "secret_headers"},
+		"a header of ours":      {url.Values{"secret_headers": {"Webhook-Id: CANARY"}}, "secret_headers"},
+		"no certificate":        {url.Values{"certificate": {"CANARY"}, "private_key": {"CANARY"}}, "client_certificate"},
+		"the key is missing":    {url.Values{"certificate": {chain}}, "client_certificate"},
 	} {
 		for _, at := range []string{home, edit} {
 			resp, page := s.visit("POST", at, form(row.more))

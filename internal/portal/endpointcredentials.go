@@ -63,6 +63,8 @@ func (f *credentialForm) into(request map[string]any, before *client.Endpoint) e
 	switch basic := f.user != "" || f.password != ""; {
 	case basic && f.token != "":
 		return wrong("secret_headers", "want a user name and password, or a token, not both")
+	case (basic || f.token != "") && headers[authorization] != nil:
+		return wrong("secret_headers", "Authorization is among the other secret headers, and a user name or a token makes one too: want one of them")
 	case strings.Contains(f.user, ":"):
 		return wrong("secret_headers", "a user name for Basic authentication has no colon")
 	case basic:

@@ -14,6 +14,11 @@ import (
 // faults are what the API refused in a form, by field.
 type faults map[string]string
 
+// formSentences stand for refusals that name what a request has and a form has not.
+var formSentences = map[string]string{
+	"secret_headers_required": "The URL is of another server now: type the secret headers again, or choose to forget them all.",
+}
+
 // faultsOf returns them, nil for an error that is not about fields. What is about a field the form
 // does not have stands above all of them, under "".
 func faultsOf(err error, fields ...string) faults {
@@ -26,6 +31,9 @@ func faultsOf(err error, fields ...string) faults {
 		field, _, _ := strings.Cut(item.Path, ".")
 		field, _, _ = strings.Cut(field, "[")
 		said := sentence(item.Detail)
+		if own := formSentences[item.Code]; own != "" {
+			said = own
+		}
 		if !slices.Contains(fields, field) && field != "" {
 			field, said = "", sentence(item.Path+": "+item.Detail)
 		}
@@ -92,12 +100,33 @@ func (c *customer) editEndpoint(v *Visit) error {
 
 func (c *customer) showForm(v *Visit, f endpointForm, status int) error {
 	title := "Add an endpoint"
+	f.URL = withoutUser(f.URL)
 	f.Action, f.Cancel = v.at("endpoints"), v.at("endpoints")
 	if f.ID != "" {
 		title = "Edit an endpoint"
 		f.Action, f.Cancel = v.at("endpoints", f.ID, "edit"), v.at("endpoints", f.ID)
 	}
 	return v.Show(Page{Name: "endpointform", Title: title, Section: sectionEndpoints, Status: status, Data: f})
+}
+
+// withoutUser is an address, or what was typed as one, without the user name and password in it:
+// they are refused, and no page gives a password back. Whatever may be one goes, since a password
+// may hold what ends an authority.
+func withoutUser(address string) string {
+	start := 0
+	if i := strings.Index(address, "//"); i >= 0 {
+		start = i + len("//")
+	}
+	rest := address[start:]
+	authority := rest
+	if i := strings.IndexAny(rest, "/?#\\"); i >= 0 {
+		authority = rest[:i]
+	}
+	end := strings.LastIndex(authority, "@")
+	if _, port, has := strings.Cut(authority, ":"); end < 0 && has && strings.Trim(port, "0123456789") != "" && !strings.HasPrefix(authority, "[") {
+		end = strings.LastIndex(rest, "@")
+	}
+	return address[:start] + rest[end+1:]
 }
 
 // read takes what was typed.

@@ -217,7 +217,7 @@ func figuresOf(view *client.Overview, stats *client.Stats, nodes []client.Node, 
 		{"Publish to first attempt", pair(t.FirstAttemptMS.P50, t.FirstAttemptMS.P99), "p50, p99: ours alone"},
 		{"Oldest runnable", runnable, oldest},
 		{"Waiting", grouped(view.Pending), waiting},
-		{"Failed for good", grouped(t.Failed), words + ", " + grouped(view.Dead) + " kept"},
+		{"Failed for good", grouped(t.Failed), words + ", " + grouped(view.Dead) + " kept, cancelled ones too"},
 	}
 }
 

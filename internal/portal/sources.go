@@ -199,6 +199,9 @@ func (o *operator) showSource(v *Visit, fault string, status int) error {
 	if err != nil {
 		return err
 	}
+	if bad != "" {
+		status = http.StatusUnprocessableEntity
+	}
 	page := &sourcePage{
 		Source: s, Chip: sourceChip(s, v.Now), Here: here, Address: v.outside(s.Path), TenantPage: v.Path("tenants", s.Tenant),
 		Rows: o.requestRows(s, arrived.Data), Shown: some(len(arrived.Data), "request", "requests"), Bad: bad, Overlaps: secretOverlaps, Fault: fault,
@@ -215,7 +218,7 @@ func (o *operator) showSource(v *Visit, fault string, status int) error {
 		page.First = with.with("cursor", "")
 	}
 	refresh := 0
-	if filter.Get("cursor") == "" {
+	if filter.Get("cursor") == "" && bad == "" {
 		refresh = 5
 	}
 	return v.Show(Page{Name: "source", Title: s.Name, Section: sectionSources, Status: status, Refresh: refresh, Data: page})

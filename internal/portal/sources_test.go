@@ -105,6 +105,12 @@ func TestSources_whatArrivedIsShownAsItIs(t *testing.T) {
 			t.Errorf("%s: a stranger's text is markup, or a secret is shown", at)
 		}
 	}
+	for _, query := range []string{"outcome=nope", "cursor=nope"} {
+		resp, page := s.visit("GET", "/sources/hub?"+query, nil)
+		if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(page, "This filter cannot be used") || strings.Contains(page, "topic.rejected") {
+			t.Errorf("%s: %d, or it does not say that the filter is wrong", query, resp.StatusCode)
+		}
+	}
 	if page := s.page("/sources/hub?outcome=rejected"); strings.Contains(page, "topic.duplicate") || !strings.Contains(page, "topic.rejected") {
 		t.Error("the filter does not filter")
 	}
