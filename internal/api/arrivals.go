@@ -35,6 +35,11 @@ var inboundOutcomes = []string{
 	string(outbox.InboundAccepted), string(outbox.InboundDuplicate), string(outbox.InboundRejected), string(outbox.InboundQuarantined),
 }
 
+// outcomeWords say what became of a request that waits for nobody.
+var outcomeWords = map[outbox.InboundOutcome]string{
+	outbox.InboundAccepted: "accepted", outbox.InboundDuplicate: "a repeat of another", outbox.InboundRejected: "refused",
+}
+
 // maxListedBody is the largest body that a list shows: a page of the largest would be hundreds of MB.
 const maxListedBody = 16 << 10
 
@@ -51,7 +56,7 @@ type inboundView struct {
 	Detail          *string               `json:"detail" doc:"And in a sentence"`
 	Bytes           int                   `json:"bytes"`
 	Digest          *string               `json:"digest" doc:"SHA-256 of the body, in hex"`
-	Times           int                   `json:"times" doc:"How many like it this row stands for"`
+	Times           int                   `json:"times" doc:"How many like it this row stands for; of a quarantined one itself and its repeats"`
 	BodyBase64      []byte                `json:"body_base64,omitempty" doc:"Of a quarantined one until it is released or erased; in lists of at most 16 KiB"`
 }
 
@@ -136,8 +141,11 @@ func (a *API) releaseRequest(q *request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Outcome != outbox.InboundQuarantined || r.ReleaseKey == [32]byte{} {
-		return nil, fail(CodeNotQuarantined, "the request is %s, and there is nothing to release", r.Outcome)
+	if r.Outcome != outbox.InboundQuarantined {
+		return nil, fail(CodeNotQuarantined, "the request is not in quarantine, it was %s", outcomeWords[r.Outcome])
+	}
+	if r.ReleaseKey == [32]byte{} {
+		return nil, fail(CodeNotQuarantined, "the request was kept by a version that could not release any, without what an event is made of")
 	}
 	if r.Erased() {
 		return nil, fail(CodePayloadGone, "the request's body was erased, and there is nothing to release")

@@ -4,6 +4,9 @@ import (
 	"encoding/base64"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/internal/outbox"
 )
 
 // What was quarantined can be looked at whole and made an event after all, once, and it is put on
@@ -53,8 +56,27 @@ func TestRequests_quarantinedAreReleased(t *testing.T) {
 			}
 		}
 		f.inboundStripe("billing", stripeSecret, large).want(200) // its provider's repeat
+		f.inboundStripe("billing", stripeSecret, want[1].body).want(200)
+		f.rowsOf("/v1/sources/billing/requests?outcome=quarantined", 2)
 		for _, row := range f.rowsOf("/v1/sources/billing/requests?outcome=accepted", 3) {
 			f.call("POST", "/v1/sources/billing/requests/"+row["id"].(string)+"/release", nil).wantProblem(409, CodeNotQuarantined)
+		}
+		// One of the time before releases lacks what an event is made of.
+		src, err := f.store.Source(t.Context(), "billing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := outbox.InboundRequest{
+			ID: outbox.NewInboundID(time.Now()), Source: src.ID, Shard: outbox.SourceShard("billing"), Outcome: outbox.InboundQuarantined,
+			Reason: "other_body", Bytes: 2, Body: []byte("{}"),
+		}
+		if err := f.store.RecordRequests(t.Context(), []outbox.InboundRequest{old}); err != nil {
+			t.Fatal(err)
+		}
+		a := f.call("POST", "/v1/sources/billing/requests/"+old.ID.String()+"/release", nil)
+		a.wantProblem(409, CodeNotQuarantined)
+		if !strings.Contains(string(a.body), "by a version that could not release any") {
+			t.Errorf("%s", a.body)
 		}
 	}, withGateway(t))
 }

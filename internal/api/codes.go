@@ -90,7 +90,7 @@ var codes = map[Code]spec{
 	CodeUIDTaken:           {http.StatusConflict, "uid is taken", "Another endpoint of the tenant has this uid. Use PUT …/endpoints/{uid} to change that one.", 0},
 	CodeEndpointDeleted:    {http.StatusConflict, "Endpoint is deleted", "The delivery cannot be replayed: its endpoint is deleted.", 0},
 	CodeEndpointInactive:   {http.StatusConflict, "Nothing is sent to the endpoint", "The endpoint is not active, its tenant is paused, or sending is stopped on all nodes. Resume it first.", 0},
-	CodeNotQuarantined:     {http.StatusConflict, "Not in quarantine", "Only a quarantined request can be released.", 0},
+	CodeNotQuarantined:     {http.StatusConflict, "Not in quarantine", "Only a quarantined request can be released, and one that was kept before releases were possible cannot.", 0},
 	CodePayloadGone:        {http.StatusConflict, "Payload is gone", "The event's bytes are no longer kept.", 0},
 	CodePayloadTooLarge:    {http.StatusRequestEntityTooLarge, "Too large", "A payload is larger than WAYBILL_MAX_PAYLOAD, or the request larger than the route takes (a batch: 8 MiB). Nothing was stored.", 0},
 	CodeUnsupportedMedia:   {http.StatusUnsupportedMediaType, "Unsupported media type", "Send application/json, not compressed.", 0},

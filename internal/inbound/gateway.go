@@ -21,6 +21,7 @@ import (
 type Store interface {
 	Source(ctx context.Context, name string) (outbox.Source, error)
 	RecordRequests(ctx context.Context, requests []outbox.InboundRequest) error
+	Quarantine(ctx context.Context, requests []outbox.InboundRequest) ([]outbox.Quarantined, error)
 	Tenant(ctx context.Context, key string) (outbox.Tenant, error)
 }
 
@@ -190,14 +191,34 @@ func (g *Gateway) accept(ctx context.Context, src *compiled, records []receive.R
 	if quarantined = append(quarantined, kept...); len(quarantined) == 0 {
 		return outcome, nil
 	}
-	if err := g.cfg.Store.RecordRequests(ctx, quarantined); err != nil {
+	met, err := g.cfg.Store.Quarantine(ctx, quarantined)
+	if err != nil {
 		return "", err
 	}
-	for _, q := range quarantined {
-		g.cfg.Log.WarnContext(ctx, "a webhook is kept in quarantine", "source", src.Name, "reason", q.Reason, "id", q.ProviderID, "request", q.ID)
+	var waits *outbox.InboundRequest // the first that does
+	for i := range quarantined {
+		q := &quarantined[i]
+		if !met[i].Event.IsZero() { // it was released, and this is its provider's repeat
+			g.log.add(outbox.InboundRequest{
+				ID: q.ID, Source: q.Source, Shard: q.Shard, Outcome: outbox.InboundDuplicate,
+				ProviderID: q.ProviderID, Topic: q.Topic, Event: met[i].Event, Digest: q.Digest, Bytes: q.Bytes,
+			})
+			continue
+		}
+		if waits == nil {
+			waits = q
+		}
+		if !met[i].Repeat {
+			g.cfg.Log.WarnContext(ctx, "a webhook is kept in quarantine", "source", src.Name, "reason", q.Reason, "id", q.ProviderID, "request", q.ID)
+		}
 	}
-	if q := quarantined[0]; q.Reason == outbox.QuarantinedSchema {
-		g.alarm.refused(ctx, src, q.Reason, q.Detail, src.codes.OK, now)
+	switch {
+	case waits == nil && outcome == "":
+		return receive.Duplicate, nil
+	case waits == nil:
+		return outcome, nil
+	case waits.Reason == outbox.QuarantinedSchema:
+		g.alarm.refused(ctx, src, waits.Reason, waits.Detail, src.codes.OK, now)
 		return Quarantined, nil
 	}
 	return receive.OtherBody, nil

@@ -18,7 +18,7 @@ func (s *compiled) quarantine(r *receive.Record, e *outbox.NewEvent, reason, det
 	q := s.request(outbox.InboundQuarantined, r, outbox.EventID{}, now)
 	q.Reason, q.Detail = reason, detail
 	q.Body, q.Metadata = r.Body, e.Metadata
-	q.ReleaseKey = e.Inbound.Key
+	q.ReleaseKey, q.Window = e.Inbound.Key, e.Inbound.Window
 	if reason == outbox.QuarantinedOtherBody {
 		// The key is the first body's. This one's is its own, and the same for each of its repeats.
 		q.ReleaseKey = OtherBodyKey(e.Inbound)

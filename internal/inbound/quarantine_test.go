@@ -73,6 +73,45 @@ func TestGateway_whatItsTypeRefusesIsQuarantined(t *testing.T) {
 	w.count(4)
 }
 
+// What its provider repeats is one case for people, and none once they have decided.
+func TestGateway_repeatsOfWhatIsQuarantined(t *testing.T) {
+	w := newWorld(t)
+	w.eventType("strict", outbox.OnInvalidRefuse)
+	w.source("billing", "stripe")
+	const bad, changed = `{"id":"evt_1", "type":"strict"}`, `{"id":"evt_2","type":"lax","changed":1}`
+	w.want("one that is stored", w.stripe("billing", `{"id":"evt_2","type":"lax"}`), 200)
+	for range 3 {
+		w.want("against the schema", w.stripe("billing", bad), 200)
+		w.want("another body", w.stripe("billing", changed), 200)
+	}
+	src, err := w.store.Source(t.Context(), "billing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range w.requests("billing", outbox.InboundQuarantined, 2) {
+		if q.Times != 3 {
+			t.Errorf("%s is there %d times, want 3", q.Reason, q.Times)
+		}
+		event := inbound.Release(&src, &q, time.Now())
+		accepted, conflicts, err := w.store.InsertEvents(t.Context(), []outbox.NewEvent{event})
+		if err != nil || len(conflicts) > 0 || accepted[0].Duplicate {
+			t.Fatalf("release: %+v, %v, %v", accepted, conflicts, err)
+		}
+	}
+	if n := strings.Count(w.log.String(), "kept in quarantine"); n != 2 {
+		t.Errorf("%d warnings, want one for each of 2:\n%s", n, w.log.String())
+	}
+	w.want("its repeat after the release", w.stripe("billing", bad), 200)
+	w.want("the other body's", w.stripe("billing", changed), 200)
+	w.count(3)
+	w.requests("billing", outbox.InboundDuplicate, 2)
+	for _, q := range w.requests("billing", outbox.InboundQuarantined, 2) {
+		if q.Times != 3 || q.Released.IsZero() || q.Body != nil {
+			t.Errorf("after the release %+v", q)
+		}
+	}
+}
+
 // A schema that nothing follows any more looks like silence otherwise.
 func TestGateway_saysThatATypeRefuses(t *testing.T) {
 	w := newWorld(t)

@@ -65,6 +65,13 @@ func (b *breakable) RecordRequests(ctx context.Context, requests []outbox.Inboun
 	return b.Store.RecordRequests(ctx, requests)
 }
 
+func (b *breakable) Quarantine(ctx context.Context, requests []outbox.InboundRequest) ([]outbox.Quarantined, error) {
+	if err := b.err.Load(); err != nil {
+		return nil, *err
+	}
+	return b.Store.Quarantine(ctx, requests)
+}
+
 func (b *breakable) Source(ctx context.Context, name string) (outbox.Source, error) {
 	if b.hang.Load() {
 		<-ctx.Done()

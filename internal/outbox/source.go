@@ -193,9 +193,29 @@ type InboundRequest struct {
 	Metadata   map[string]string
 	ReleaseKey [32]byte
 	Released   EventID // the event it was made; zero: none
+	// Window is how long ReleaseKey is remembered, as Inbound's; it is not stored.
+	Window time.Duration
 
-	// Times is how many like it arrived within the same moment, and stand in this one row; 0: one.
+	// Times is how many like it stand in this one row: of a quarantined one itself and its repeats,
+	// else those that arrived within the same moment; 0: one.
 	Times int
+}
+
+// Since is the first request's id from when the ReleaseKey is remembered; zero: it always is.
+func (r *InboundRequest) Since() InboundID {
+	if r.Window == 0 {
+		return InboundID{}
+	}
+	return InboundFloor(r.ID.Time().Add(-r.Window))
+}
+
+// Quarantined is how a request that was to be kept in quarantine was met.
+type Quarantined struct {
+	// Event is what it repeats, which is stored under its ReleaseKey or was released; zero: it is
+	// kept.
+	Event EventID
+	// Repeat: it waits there already, and was counted.
+	Repeat bool
 }
 
 // Erased reports whether the body of a quarantined request was erased before anybody released it.
@@ -226,6 +246,9 @@ type Inbox interface {
 	Sources(ctx context.Context, after SourceID, page Page) ([]Source, error)
 	// RecordRequests stores requests that made no event.
 	RecordRequests(ctx context.Context, requests []InboundRequest) error
+	// Quarantine keeps requests of a source for people. One whose key and digest are an event's by
+	// now is not kept, and one that waits there with its body is counted in its row.
+	Quarantine(ctx context.Context, requests []InboundRequest) ([]Quarantined, error)
 	// Requests lists what arrived at a source, by time, and returns where to go on.
 	Requests(ctx context.Context, q RequestQuery, page Page) ([]InboundRequest, InboundID, error)
 	// Request finds one request of a source (ErrNotFound).

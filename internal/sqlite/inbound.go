@@ -63,27 +63,31 @@ func (s *Store) RecordRequests(ctx context.Context, requests []outbox.InboundReq
 	}
 	return s.write(ctx, func(w *session) error {
 		for i := range requests {
-			r := &requests[i]
-			var metadata, key any
-			if len(r.Metadata) > 0 {
-				metadata = toJSON(r.Metadata)
-			}
-			if r.ReleaseKey != [32]byte{} {
-				key = r.ReleaseKey[:]
-			}
-			if _, err := w.exec(`
-				INSERT INTO waybill_inbound
-					(shard, source, id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body, metadata, release_key)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-				ON CONFLICT (shard, source, id) DO NOTHING`,
-				int64(r.Shard), r.Source[:], r.ID[:], string(r.Outcome), textOrNull(r.Reason), textOrNull(r.Detail),
-				textOrNull(r.ProviderID), textOrNull(r.Topic), idOrNull(r.Event), r.Digest[:], r.Bytes, max(r.Times, 1), r.Body,
-				metadata, key); err != nil {
+			if err := insertRequest(w, &requests[i]); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+func insertRequest(w *session, r *outbox.InboundRequest) error {
+	var metadata, key any
+	if len(r.Metadata) > 0 {
+		metadata = toJSON(r.Metadata)
+	}
+	if r.ReleaseKey != [32]byte{} {
+		key = r.ReleaseKey[:]
+	}
+	_, err := w.exec(`
+		INSERT INTO waybill_inbound
+			(shard, source, id, outcome, reason, detail, provider_id, topic, event, digest, bytes, times, body, metadata, release_key)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (shard, source, id) DO NOTHING`,
+		int64(r.Shard), r.Source[:], r.ID[:], string(r.Outcome), textOrNull(r.Reason), textOrNull(r.Detail),
+		textOrNull(r.ProviderID), textOrNull(r.Topic), idOrNull(r.Event), r.Digest[:], r.Bytes, max(r.Times, 1), r.Body,
+		metadata, key)
+	return err
 }
 
 // Requests lists what arrived at a source.

@@ -31,6 +31,8 @@ var inbound = topic{"what arrives at sources", []promise{
 	{"requests are listed by time and outcome", requestsAreListed},
 	{"a quarantined request is found whole, and released once", requestIsReleased},
 	{"an event that is stored takes its bytes out of quarantine, and an event with another body does not", storedLeavesQuarantine},
+	{"a repeat counts on the row that waits, and is a duplicate once that was released", quarantineRepeats},
+	{"many repeats at once make one row", quarantineCrowd},
 	{"an erasure of all of a time takes what waits in quarantine from then, and of no other tenant", erasureEmptiesQuarantine},
 	{"a deleted source, and a deleted tenant's, have nothing in quarantine", deletionEmptiesQuarantine},
 	{"requests are forgotten when their source says so", requestsAreForgotten},

@@ -8,16 +8,32 @@ import (
 	"github.com/waybill-dev/waybill/internal/outbox"
 )
 
-// quarantined keeps the request that an arrival would have been.
+// quarantined keeps the request that an arrival would have been, in a row of its own.
 func (w *world) quarantined(src outbox.Source, e outbox.NewEvent) outbox.InboundRequest {
 	w.Helper()
-	q := outbox.InboundRequest{
+	q := w.toQuarantine(src, e)
+	w.must(w.store.RecordRequests(w.ctx, []outbox.InboundRequest{q}))
+	return q
+}
+
+func (w *world) toQuarantine(src outbox.Source, e outbox.NewEvent) outbox.InboundRequest {
+	return outbox.InboundRequest{
 		ID: outbox.NewInboundID(w.now), Source: src.ID, Shard: outbox.SourceShard(src.Name), Outcome: outbox.InboundQuarantined,
 		Reason: outbox.QuarantinedSchema, Detail: "n: is missing", ProviderID: e.Inbound.ProviderID, Topic: e.Inbound.Topic,
 		Digest: e.Inbound.Digest, Bytes: len(e.Payload), Body: e.Payload, ReleaseKey: e.Inbound.Key, Times: 1,
 	}
-	w.must(w.store.RecordRequests(w.ctx, []outbox.InboundRequest{q}))
-	return q
+}
+
+// meets quarantines what arrives, and says how each was met.
+func (w *world) meets(src outbox.Source, events ...outbox.NewEvent) []outbox.Quarantined {
+	w.Helper()
+	var requests []outbox.InboundRequest
+	for _, e := range events {
+		requests = append(requests, w.toQuarantine(src, e))
+	}
+	met, err := w.store.Quarantine(w.ctx, requests)
+	w.must(err)
+	return met
 }
 
 // bodies is how many bytes there are beside the events'.
@@ -137,4 +153,76 @@ func deletionEmptiesQuarantine(w *world) {
 	w.maintain()
 	w.equal("bodies after upkeep", w.bodies(), 1)
 	w.equal("theirs", string(w.requests(theirs, outbox.InboundQuarantined)[0].Body), `{"name":"Ada"}`)
+}
+
+func quarantineRepeats(w *world) {
+	acme := w.tenant("acme")
+	src := w.inboundSource(acme, "s")
+	ada := func() outbox.NewEvent { return w.arrival(src, "evt_1", `{"name":"Ada"}`) }
+	grace := func() outbox.NewEvent { return w.arrival(src, "evt_1", `{"name":"Grace"}`) }
+	kept, repeat := outbox.Quarantined{}, outbox.Quarantined{Repeat: true}
+	first := w.toQuarantine(src, ada())
+	first.Metadata = map[string]string{"source": "s", "header:Content-Type": "application/json; é"}
+	first.Event = outbox.NewEventID(w.now)
+	met, err := w.store.Quarantine(w.ctx, []outbox.InboundRequest{first})
+	w.must(err)
+	w.equal("first", met, []outbox.Quarantined{kept})
+	w.equal("as it was kept", w.request(first), first)
+	w.now = w.now.Add(time.Hour)
+	w.equal("repeat, another body, its repeat", w.meets(src, ada(), grace(), grace()), []outbox.Quarantined{repeat, kept, repeat})
+	first.Times = 2
+	w.equal("counted", w.request(first), first)
+	w.equal("rows", len(w.requests(src, outbox.InboundQuarantined)), 2)
+
+	event := ada()
+	w.publish(event)
+	released := outbox.Quarantined{Event: event.ID}
+	w.equal("after the release", w.meets(src, ada(), grace()), []outbox.Quarantined{released, repeat})
+	// The other body cannot have the key, and is released under one of its own.
+	another := outbox.NewEventID(w.now)
+	for _, q := range w.requests(src, outbox.InboundQuarantined) {
+		if q.Released.IsZero() {
+			w.must(w.store.ReleaseRequest(w.ctx, src.ID, q.Shard, q.ID, another))
+		}
+	}
+	w.equal("after both", w.meets(src, ada(), grace()), []outbox.Quarantined{released, {Event: another}})
+	w.equal("rows", len(w.requests(src, outbox.InboundQuarantined)), 2)
+
+	// A key that is remembered for a while is another's afterwards; one whose body was erased is kept anew.
+	brief := w.toQuarantine(src, w.arrival(src, "brief", `{}`))
+	brief.Window = time.Minute
+	again := brief
+	w.now = w.now.Add(2 * time.Minute)
+	again.ID = outbox.NewInboundID(w.now)
+	met, err = w.store.Quarantine(w.ctx, []outbox.InboundRequest{brief, again})
+	w.must(err)
+	w.equal("after its time", met, []outbox.Quarantined{kept, kept})
+	w.must(w.backdoor().Exec(w.ctx, "UPDATE {inbound} SET body = NULL"))
+	w.equal("after an erasure", w.meets(src, w.arrival(src, "brief", `{}`)), []outbox.Quarantined{kept})
+}
+
+func quarantineCrowd(w *world) {
+	src := w.inboundSource(w.tenant("acme"), "s")
+	const many = 20
+	repeats := make(chan bool, many)
+	failures := make(chan error, many)
+	for range many {
+		q := w.toQuarantine(src, w.arrival(src, "evt_1", `{"name":"Ada"}`))
+		go func() {
+			met, err := w.store.Quarantine(w.ctx, []outbox.InboundRequest{q})
+			repeats <- err == nil && met[0].Repeat
+			failures <- err
+		}()
+	}
+	counted := 0
+	for range many {
+		w.must(<-failures)
+		if <-repeats {
+			counted++
+		}
+	}
+	rows := w.requests(src, outbox.InboundQuarantined)
+	w.equal("repeats", counted, many-1)
+	w.equal("rows", len(rows), 1)
+	w.equal("times", rows[0].Times, many)
 }
