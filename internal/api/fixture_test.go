@@ -384,6 +384,10 @@ func (f *fixture) route() []outbox.Delivery {
 				f.runJob(row)
 				continue
 			}
+			if row.Command.Name == outbox.CommandForget {
+				must(f.t, f.store.EndCommand(ctx, f.owner, row))
+				continue
+			}
 			if row.Command.Name == outbox.CommandProbe {
 				_, err := f.store.HastenOldest(ctx, f.owner, row, now)
 				must(f.t, err)

@@ -64,9 +64,13 @@ func (a *API) postJob(q *request, jobType outbox.JobType, fields []field[jobRequ
 		job.Matched = int64(given)
 	}
 	if r.dry {
+		gone, err := replay.Gone(q.Context(), q.store, &job)
+		if err != nil {
+			return nil, err
+		}
 		view := viewJob(&job, true, q.now)
 		view.ID, view.State, view.ETA = "", "dry_run", nil
-		view.Skipped = job.Matched - int64(matched)
+		view.Skipped = min(job.Matched, job.Matched-int64(matched)+int64(gone))
 		return ok(view)
 	}
 	q.author.Entry.Object = job.Name()

@@ -141,6 +141,35 @@ func mustJob(t *testing.T, id string) outbox.JobID {
 	return parsed
 }
 
+// What a replay would pass over, its bytes or its endpoint being gone, is told before it is asked for.
+func TestReplays_goneOnesAreToldBefore(t *testing.T) { onBoth(t, replays_gone) }
+
+func replays_gone(t *testing.T, f *fixture) {
+	f.tenant("acme")
+	f.endpoint("acme", "")
+	for i, result := range []int{500, 500, 500, 200, 200} {
+		d := f.delivered("a.b")
+		if result == 200 {
+			f.finish(d, result, "", false)
+		} else {
+			f.finish(d, result, outbox.DeadExhausted, false)
+		}
+		if i < 2 || i == 3 {
+			f.call("DELETE", "/v1/tenants/acme/events/"+d.Event.String()+"/payload", nil)
+			if a := f.call("GET", "/v1/tenants/acme/events/"+d.Event.String()+"/payload", nil); a.status != 410 {
+				t.Fatalf("the payload is there: %s", a.body)
+			}
+		}
+	}
+	f.tick()
+	for state, want := range map[string]string{"dead": "3 0 0 0 2", "delivered": "2 0 0 0 1", "all": "5 0 0 0 3", "cancelled": "0 0 0 0 0"} {
+		f.call("POST", acmeReplays, `{`+span(f)+`,"state":"`+state+`","dry_run":true}`).want(200).wantFigures("dry_run " + want)
+	}
+	id := f.call("POST", acmeReplays, `{`+span(f)+`,"state":"all"}`).want(202).text("id")
+	f.route()
+	f.call("GET", acmeReplays+"/"+id, nil).want(200).wantFigures("running 5 3 0 0 3")
+}
+
 // The bulk form of "a retry of what was delivered already is accepted without a word".
 func TestReplays_chosenOnesThatAreNotDeadAreTold(t *testing.T) { onBoth(t, replays_chosen) }
 

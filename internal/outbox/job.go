@@ -299,6 +299,10 @@ type Jobs interface {
 	// reports capped, and no number, where more than limit rows would have to be read. It does not
 	// serve ReplayMissing.
 	CountJob(ctx context.Context, job Job, limit int) (matched int, capped bool, err error)
+	// CountGone counts those of the deliveries a replay would be about that it would skip, since
+	// their payload or their endpoint is gone. It reads no more than limit rows of each table. It
+	// does not serve ReplayMissing, which finds nothing of the kind.
+	CountGone(ctx context.Context, job Job, limit int) (gone int, err error)
 	// DeliveriesOf returns those of the deliveries that are, or were, the tenant's.
 	DeliveriesOf(ctx context.Context, tenant TenantRef, ids []DeliveryID) (map[DeliveryID]bool, error)
 	// CreateJob stores a job and asks the owner to run it. One that exists under the same

@@ -145,6 +145,61 @@ func (s *Store) CountJob(ctx context.Context, job outbox.Job, limit int) (matche
 	return matched, capped, err
 }
 
+// CountGone implements outbox.Jobs.
+func (s *Store) CountGone(ctx context.Context, job outbox.Job, limit int) (gone int, err error) {
+	var wanted []wantedReplay
+	err = s.read(ctx, people, func(b *pgx.Batch) {
+		wanted = nil
+		for _, table := range jobTables(&job) {
+			r := rowsOfJob(table, &job, limit)
+			condition := "r.wanted"
+			if table == "attempt" { // as they are counted
+				r.wanted = "t.outcome = 'delivered' AND " + r.wanted
+				condition += `
+					AND NOT EXISTS (SELECT FROM waybill.delivery AS d WHERE d.shard = r.shard AND d.tenant = r.tenant AND d.dlv = r.dlv OFFSET 0)
+					AND NOT EXISTS (SELECT FROM waybill.dead_letter AS l WHERE l.shard = r.shard AND l.tenant = r.tenant AND l.dlv = r.dlv OFFSET 0)`
+			}
+			b.Queue(`
+				WITH read AS MATERIALIZED (
+					SELECT t.shard, t.tenant, t.dlv, t.event, t.endpoint, `+r.wanted+` AS wanted
+					`+r.from+`
+				)
+				SELECT DISTINCT r.dlv, r.event, r.endpoint
+				FROM read AS r
+				WHERE `+condition,
+				r.args...,
+			).Query(func(rows pgx.Rows) error {
+				w := wantedReplay{shard: job.Tenant.Shard, tenant: job.Tenant.ID}
+				_, err := pgx.ForEachRow(rows, []any{intoID(&w.dlv), intoID(&w.event), intoID(&w.endpoint)}, func() error {
+					wanted = append(wanted, w)
+					return nil
+				})
+				return err
+			})
+		}
+	})
+	if err != nil || len(wanted) == 0 {
+		return 0, err
+	}
+	var days idRange
+	for _, w := range wanted {
+		days.add(w.event)
+	}
+	usable := map[outbox.DeliveryID]bool{}
+	if err := s.read(ctx, people, func(b *pgx.Batch) {
+		clear(usable)
+		queueUsable(b, wanted, days, usable)
+	}); err != nil {
+		return 0, err
+	}
+	for _, w := range wanted {
+		if !usable[w.dlv] {
+			gone++
+		}
+	}
+	return gone, nil
+}
+
 // queueCount counts what of one table the job is about, and how many rows had to be read for it,
 // at most one more than the limit.
 func queueCount(b *pgx.Batch, table string, job *outbox.Job, limit int, counted func(found, read int)) {

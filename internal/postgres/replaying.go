@@ -162,24 +162,7 @@ func (r *replays) queueLook(b *pgx.Batch, now time.Time) {
 		FOR UPDATE OF l`,
 		shards, dlvs, tenants, states, at(until),
 	).Query(collectIDs(r.letters))
-	b.Queue(`
-		SELECT w.n
-		FROM unnest($1::smallint[], $2::bigint[], $3::uuid[], $4::uuid[]) WITH ORDINALITY AS w (shard, tenant, id, endpoint, n)
-		JOIN waybill.endpoint AS ep ON ep.id = w.endpoint AND ep.deleted_at IS NULL
-		CROSS JOIN LATERAL (`+eventOfW+`) AS e
-		WHERE NOT `+erased,
-		shards, tenants,
-		column(r.wanted, func(w *wantedReplay) zeronull.UUID { return uuid(w.event) }),
-		column(r.wanted, func(w *wantedReplay) zeronull.UUID { return uuid(w.endpoint) }),
-		uuid(days.low), uuid(days.high),
-	).Query(func(rows pgx.Rows) error {
-		var n int
-		_, err := pgx.ForEachRow(rows, []any{&n}, func() error {
-			r.usable[r.wanted[n-1].dlv] = true
-			return nil
-		})
-		return err
-	})
+	queueUsable(b, r.wanted, days, r.usable)
 	b.Queue(`
 		SELECT w.n, a.event_type, a.sequence, a.ordering_key, a.round, a.n
 		FROM unnest($1::smallint[], $2::uuid[]) WITH ORDINALITY AS w (shard, dlv, n)
@@ -340,4 +323,27 @@ func queueDeliveredAgain(b *pgx.Batch, delivered []*outbox.Delivery, now time.Ti
 		FROM planned AS d`,
 		append(append([]any{now}, deliveryArrays(delivered)...), uuid(job))...,
 	).Query(collectDeliveries(due))
+}
+
+// queueUsable finds those whose event, of the days, and endpoint still exist.
+func queueUsable(b *pgx.Batch, wanted []wantedReplay, days idRange, usable map[outbox.DeliveryID]bool) {
+	b.Queue(`
+		SELECT w.n
+		FROM unnest($1::smallint[], $2::bigint[], $3::uuid[], $4::uuid[]) WITH ORDINALITY AS w (shard, tenant, id, endpoint, n)
+		JOIN waybill.endpoint AS ep ON ep.id = w.endpoint AND ep.deleted_at IS NULL
+		CROSS JOIN LATERAL (`+eventOfW+`) AS e
+		WHERE NOT `+erased,
+		column(wanted, func(w *wantedReplay) int16 { return int16(w.shard) }),
+		column(wanted, func(w *wantedReplay) int64 { return int64(w.tenant) }),
+		column(wanted, func(w *wantedReplay) zeronull.UUID { return uuid(w.event) }),
+		column(wanted, func(w *wantedReplay) zeronull.UUID { return uuid(w.endpoint) }),
+		uuid(days.low), uuid(days.high),
+	).Query(func(rows pgx.Rows) error {
+		var n int
+		_, err := pgx.ForEachRow(rows, []any{&n}, func() error {
+			usable[wanted[n-1].dlv] = true
+			return nil
+		})
+		return err
+	})
 }

@@ -20,6 +20,7 @@ const missingPage = 1000
 // Store is what counting needs of the database.
 type Store interface {
 	CountJob(ctx context.Context, job outbox.Job, limit int) (matched int, capped bool, err error)
+	CountGone(ctx context.Context, job outbox.Job, limit int) (gone int, err error)
 	MissingEvents(ctx context.Context, job outbox.Job, limit int) (outbox.MissingPage, error)
 	MissingStore
 	Endpoints(ctx context.Context, q outbox.EndpointQuery, page outbox.Page) ([]outbox.Endpoint, error)
@@ -36,6 +37,18 @@ func Count(ctx context.Context, store Store, job *outbox.Job) (int, error) {
 		err = ErrTooMany
 	}
 	return matched, err
+}
+
+// maxGone is among how many deliveries those are counted that a replay would skip.
+const maxGone = 10_000
+
+// Gone returns how many of the deliveries a replay is about it would skip, their payload or their
+// endpoint being gone: of the first ten thousand it looks through, since each has to be looked at.
+func Gone(ctx context.Context, store Store, job *outbox.Job) (int, error) {
+	if job.Type != outbox.JobReplay || job.Filter.State == outbox.ReplayMissing {
+		return 0, nil
+	}
+	return store.CountGone(ctx, *job, maxGone)
 }
 
 // countMissing goes through the events as the job will.

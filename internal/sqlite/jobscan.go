@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
 )
@@ -126,6 +127,42 @@ func (s *Store) CountJob(ctx context.Context, job outbox.Job, limit int) (matche
 		return nil
 	})
 	return matched, capped, err
+}
+
+// CountGone counts what a replay would skip.
+func (s *Store) CountGone(ctx context.Context, job outbox.Job, limit int) (gone int, err error) {
+	err = s.read(ctx, func(r *session) error {
+		gone = 0
+		for _, table := range jobTables(&job) {
+			var found []jobRow
+			if _, err := jobRows(ctx, r, table, &job, limit, func(c jobRow) error {
+				if c.wanted && (len(found) == 0 || found[len(found)-1].dlv != c.dlv) {
+					found = append(found, c)
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+			for _, c := range found {
+				if table == "waybill_attempt" {
+					if ended, err := deliveredNow(r, c.dlv); err != nil {
+						return err
+					} else if !ended {
+						continue
+					}
+				}
+				_, err := replayable(r, &outbox.Delivery{Shard: job.Tenant.Shard, Tenant: job.Tenant.ID, Event: c.event, Endpoint: c.endpoint})
+				switch {
+				case errors.Is(err, outbox.ErrEndpointGone), errors.Is(err, outbox.ErrPayloadGone):
+					gone++
+				case err != nil:
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	return gone, err
 }
 
 // deliveredNow reports whether a delivery with attempts that ended rounds counts as delivered: it
