@@ -23,7 +23,7 @@ func sourceRoutes() []*route {
 		{method: "GET", path: source, name: "getSource", tag: "Sources", scope: ScopeRead, operator: true,
 			summary: "Read a source", answers: map[int]any{200: sourceView{}}, refuses: []int{404}, handle: (*API).getSource},
 		{method: "DELETE", path: source, name: "deleteSource", tag: "Sources", scope: ScopeWrite, operator: true,
-			summary: "Delete a source", about: "Its events stay. What it has seen is remembered for as long as it would have been.",
+			summary: "Delete a source", about: "Its events stay; the bodies that wait in quarantine go at once. What it has seen is remembered for as long as it would have been.",
 			answers: map[int]any{204: nil}, refuses: []int{404}, handle: (*API).deleteSource},
 		{method: "GET", path: "/v1/sources", name: "listSources", tag: "Sources", scope: ScopeRead, operator: true,
 			summary: "List sources", query: listParams, answers: map[int]any{200: list[sourceView]{}}, handle: (*API).listSources},

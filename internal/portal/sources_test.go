@@ -135,7 +135,10 @@ func TestSources_quarantinedAreReleased(t *testing.T) {
 	if page := s.page("/sources/hub"); !strings.Contains(page, "Released as the event evt_") {
 		t.Error("the page does not say what became of it")
 	}
-	if page := s.page("/sources/hub?outcome=quarantined"); strings.Contains(page, release) {
+	if resp, _ := s.visit("GET", strings.TrimSuffix(release, "release")+"body", nil); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("the body of what was released is answered %d: the event has it", resp.StatusCode)
+	}
+	if page := s.page("/sources/hub?outcome=quarantined"); strings.Contains(page, "Download it whole") || strings.Contains(page, release) {
 		t.Error("the page offers it again")
 	}
 	src, err := s.store.Source(t.Context(), "hub")
