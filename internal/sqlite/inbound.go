@@ -47,9 +47,10 @@ func arrivedBefore(w *session, e *outbox.NewEvent) (outbox.Accepted, error) {
 	if err != nil {
 		return outbox.Accepted{}, err
 	}
-	// From here on the event holds the bytes, and an erasure looks for them there.
+	// From here on the event holds the bytes, and an erasure looks for them there. Left to itself
+	// SQLite reads all of the shard.
 	_, err = w.exec(`
-		UPDATE waybill_inbound
+		UPDATE waybill_inbound INDEXED BY waybill_inbound_release
 		SET released = coalesce(released, ?), body = NULL
 		WHERE shard = ? AND release_key = ? AND outcome = 'quarantined' AND digest = ?`,
 		e.ID[:], int64(in.Shard), in.Key[:], in.Digest[:])

@@ -46,7 +46,7 @@ func quarantine(w *session, r *outbox.InboundRequest) (met outbox.Quarantined, e
 			WHERE shard = ?1 AND key = ?2 AND digest = ?3 AND id >= ?4
 			UNION ALL
 			SELECT released
-			FROM waybill_inbound
+			FROM waybill_inbound INDEXED BY waybill_inbound_release
 			WHERE shard = ?1 AND release_key = ?2 AND digest = ?3 AND id >= ?4 AND released IS NOT NULL
 		)
 		LIMIT 1`,
