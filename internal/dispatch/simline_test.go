@@ -162,8 +162,8 @@ func (l *line) Beat(ctx context.Context, node outbox.NodeID, draining bool) (out
 	if err == nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if !l.beat.IsZero() && sent.Sub(l.beat) >= leaseFor {
-			l.lapsed = time.Now()
+		if now := time.Now(); !l.beat.IsZero() && now.Sub(l.beat) >= leaseFor {
+			l.lapsed = now // though it was sent in time
 		}
 		l.beat = sent
 	}
