@@ -11,10 +11,10 @@ import (
 
 // One caller posts to a server that accepts, refuses at length, and accepts again.
 func TestCaller_readsWhatItIsAnswered(t *testing.T) {
-	var got []string
+	got := make(chan string, 8)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		got = append(got, fmt.Sprintf("%s %s %s %s", r.Method, r.URL.Path, r.Header.Get("Webhook-Id"), body))
+		got <- fmt.Sprintf("%s %s %s %s", r.Method, r.URL.Path, r.Header.Get("Webhook-Id"), body)
 		switch r.URL.Path {
 		case "/refuses":
 			w.Header().Set("Content-Length", "5000")
@@ -41,8 +41,8 @@ func TestCaller_readsWhatItIsAnswered(t *testing.T) {
 		case path == "/refuses" && (err == nil || !strings.HasPrefix(err.Error(), "/refuses: 503 Service Unavailable: too busy...")):
 			t.Errorf("%s: %v", path, err)
 		}
-		if want := fmt.Sprintf("POST %s %d {}", path, i); got[i] != want {
-			t.Errorf("sent %q, want %q", got[i], want)
+		if sent, want := <-got, fmt.Sprintf("POST %s %d {}", path, i); sent != want {
+			t.Errorf("sent %q, want %q", sent, want)
 		}
 	}
 }
