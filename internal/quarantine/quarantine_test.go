@@ -130,6 +130,7 @@ func TestRunner_makesTheAttemptAsTheParentWould(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	server.Close() // waits for its handler, whose variables are read below
 	if o.Outcome != outbox.OutcomeDelivered || o.StatusCode != 200 || o.ID.IsZero() || o.RequestBytes != len(q.Payload) || o.Duration <= 0 {
 		t.Errorf("%+v", o)
 	}
