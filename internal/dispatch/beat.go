@@ -195,25 +195,16 @@ func (n *Node) catchUp(ctx context.Context, shards []outbox.Shard) error {
 	if err != nil {
 		return err
 	}
-	n.mu.Lock()
-	var changed []outbox.Shard
-	for shard, revision := range revisions {
-		if _, mine := n.lease.Epochs[shard]; mine && revision > n.lease.Revisions[shard] {
-			changed = append(changed, shard)
-		}
-	}
-	n.mu.Unlock()
-	if len(changed) == 0 {
-		return nil
-	}
-	return n.load(ctx, changed)
+	return n.reloadChanged(ctx, revisions)
 }
 
+// reloadChanged reloads those of the node's shards that are at another of the given revisions.
 func (n *Node) reloadChanged(ctx context.Context, revisions map[outbox.Shard]int64) error {
 	n.mu.Lock()
 	var changed []outbox.Shard
-	for s := range n.lease.Epochs {
-		if have, ok := n.lease.Revisions[s]; !ok || have != revisions[s] {
+	for s, revision := range revisions {
+		_, mine := n.lease.Epochs[s]
+		if have, ok := n.lease.Revisions[s]; mine && (!ok || have != revision) {
 			changed = append(changed, s)
 		}
 	}
