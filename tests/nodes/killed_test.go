@@ -131,7 +131,7 @@ func TestNodes_restartStorms(t *testing.T) {
 		for _, n := range running {
 			n.AwaitListening()
 		}
-		r.awaitAll(12 * time.Second)
+		r.awaitAll(40 * time.Second) // what was in flight at a kill goes again one by one
 		requests := len(r.all(func(request) bool { return true }))
 		if requests > total+inFlight {
 			t.Errorf("round %d: %d requests for %d events, %d were in flight at the kills", round, requests, total, inFlight)
