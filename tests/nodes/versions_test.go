@@ -218,9 +218,9 @@ func (b *balancer) awaitAccepted(more int) {
 	await(b.c.t, 40*time.Second, "events to be accepted", func() bool { return accepted() >= began+more })
 }
 
-// olderBuild builds the newest release there is, else the first version in the history. Where there
-// is no history (a shallow clone, an archive), it is this tree once more: what is shown then is the
-// handing over, without a difference of versions.
+// olderBuild builds the newest release there is, else the version before the newest migration: the
+// one that a deploy of this tree meets. Where there is no history (a shallow clone, an archive), it
+// is this tree once more: what is shown then is the handing over, without a difference of versions.
 func olderBuild(t *testing.T) (binary, name string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/waybill-dev/waybill").Output()
@@ -238,7 +238,8 @@ func olderBuild(t *testing.T) (binary, name string) {
 	head := git("rev-parse", "HEAD")
 	revision := git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^")
 	if revision == "" {
-		revision, _, _ = strings.Cut(git("rev-list", "--max-parents=0", "HEAD"), "\n")
+		migrated := git("log", "-1", "--format=%H", "--", "internal/postgres/migrations")
+		revision = git("rev-parse", "--verify", "--quiet", migrated+"^")
 	}
 	if revision == "" || revision == head || git("rev-parse", "--is-shallow-repository") != "false" {
 		return currentBuild(), "this tree once more"
