@@ -289,7 +289,9 @@ type Job struct {
 	Type       string     `json:"type"`
 	Tenant     string     `json:"tenant"`
 	State      string     `json:"state"`
+	Stopping   bool       `json:"stopping"` // it runs, and takes back what it planned
 	Filter     JobFilter  `json:"filter"`
+	Reason     string     `json:"reason"`
 	Matched    int        `json:"matched"`
 	Done       int        `json:"done"`
 	Delivered  int        `json:"delivered"`
@@ -309,4 +311,7 @@ type JobFilter struct {
 	EventTypes  []string   `json:"event_types"`
 	State       string     `json:"state"`
 	DeliveryIDs []string   `json:"delivery_ids"`
+	EventIDs    []string   `json:"event_ids"`
+
+	Metadata map[string]string `json:"metadata"`
 }

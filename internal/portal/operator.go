@@ -36,7 +36,7 @@ const (
 // ForOperators reports whether a path is one of the dashboard's pages.
 func ForOperators(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return slices.Contains([]string{"", "sign-in", "sign-out", "preferences", "deliveries", "endpoints", "events", "tenants", "search", "sources", "replays", "audit", "replay", "dispatch"}, first)
+	return slices.Contains([]string{"", "sign-in", "sign-out", "preferences", "deliveries", "endpoints", "events", "tenants", "search", "sources", "replays", "cancellations", "erasures", "audit", "replay", "dispatch"}, first)
 }
 
 // serveOperators registers the dashboard.
@@ -60,9 +60,9 @@ func (b *Base) serveOperators(sessions Sessions) {
 	b.Get("/tenants/{tenant}", o, o.tenant)
 	b.Post("/tenants/{tenant}", o, o.may(outbox.PermissionAdmin, "change tenants", o.putTenant))
 	b.Post("/dispatch", o, o.may(outbox.PermissionAdmin, "stop and start sending", o.setDispatch))
-	b.Get("/replays", o, o.replays)
 	b.Get("/audit", o, o.audit)
 	o.serveSources()
+	o.serveJobs()
 }
 
 // errSignIn sends on to the page where one signs in.

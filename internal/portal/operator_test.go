@@ -201,7 +201,7 @@ func (s *site) furnish() (delivery string) {
 func pagesOf(delivery string) []string {
 	return []string{
 		"/", "/?period=1h", "/?period=7d", "/?period=30d", "/deliveries", "/deliveries?state=dead&tenant=acme", "/endpoints", "/events", "/tenants", "/tenants/new", "/tenants/acme",
-		"/search?q=acme", "/search?q=" + url.QueryEscape(hostile), "/audit", "/replays",
+		"/search?q=acme", "/search?q=" + url.QueryEscape(hostile), "/audit", "/replays", "/cancellations", "/erasures",
 		"/portal/acme/deliveries", "/portal/acme/deliveries/" + delivery, "/portal/acme/deliveries/" + delivery + "/curl", "/sources", "/sources/new", "/portal/acme/events", "/portal/acme/endpoints", "/portal/acme/recover",
 	}
 }

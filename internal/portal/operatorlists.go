@@ -250,6 +250,8 @@ func (o *operator) search(v *Visit) error {
 			row.Page = v.Path("portal", f.Tenant, f.Type+"s", f.ID)
 		case "replay":
 			row.Page = v.Path("portal", f.Tenant, "recover", f.ID)
+		case "cancellation", "erasure":
+			row.Page = v.Path(f.Type+"s", f.ID)
 		case "source":
 			row.Page = v.Path("sources", f.ID)
 		case "delivery":
@@ -262,47 +264,6 @@ func (o *operator) search(v *Visit) error {
 		return v.Redirect(rows[len(rows)-1].Page, "")
 	}
 	return v.Show(Page{Name: "search", Title: "Search", Data: map[string]any{"Rows": rows, "Q": filter.Get("q"), "Tenant": filter.Get("tenant"), "More": found.More, "Bad": bad}})
-}
-
-// jobs of all tenants.
-func (o *operator) replays(v *Visit) error {
-	query := url.Values{"limit": {"50"}}
-	if cursor := v.URL.Query().Get("cursor"); cursor != "" {
-		query.Set("cursor", cursor)
-	}
-	type job struct {
-		client.Job
-		Tenant string `json:"tenant"`
-	}
-	page, err := Ask[client.Page[job]](v, client.Path("v1", "replays"), query)
-	if err != nil {
-		return err
-	}
-	type row struct {
-		job
-		Chip             chip
-		Page, TenantPage string
-		Done             int // percent
-	}
-	var rows []row
-	running := false
-	for _, j := range page.Data {
-		r := row{job: j, Chip: jobChip(j.State), Page: v.Path("portal", j.Tenant, "recover", j.ID), TenantPage: v.Path("tenants", j.Tenant)}
-		if j.Matched > 0 {
-			r.Done = min(100*j.Job.Done/j.Matched, 100)
-		}
-		running = running || j.State == "running"
-		rows = append(rows, r)
-	}
-	older := ""
-	if page.NextCursor != nil {
-		older = withQuery(v.Path("replays"), url.Values{"cursor": {*page.NextCursor}})
-	}
-	refresh := 0
-	if running {
-		refresh = 3
-	}
-	return v.Show(Page{Name: "operator-replays", Title: "Replays", Section: sectionReplays, Refresh: refresh, Data: map[string]any{"Rows": rows, "Older": older, "Shown": some(len(rows), "replay", "replays")}})
 }
 
 // audited is one act in the record of who did what.

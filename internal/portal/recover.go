@@ -87,7 +87,9 @@ func (c *customer) showRecover(v *Visit, form recoverForm, status int) error {
 		return err
 	}
 	for _, j := range jobs.Data {
-		page.Jobs = append(page.Jobs, v.jobRow(j, endpoints.Data))
+		row := v.jobRow(replayJobs, j, endpoints.Data)
+		row.URL = v.at("recover", j.ID)
+		page.Jobs = append(page.Jobs, row)
 	}
 	page.Form = form
 	return v.Show(Page{Name: "recover", Title: "Recover", Section: sectionRecover, Status: status, Data: page})
@@ -194,91 +196,4 @@ func (c *customer) startReplay(v *Visit) error {
 		return err
 	}
 	return v.Redirect(v.at("recover", job.ID), "")
-}
-
-// jobRow is a replay in a list.
-type jobRow struct {
-	client.Job
-	Chip  chip
-	About string // which deliveries, where
-	URL   string
-	Left  int
-}
-
-func jobChip(state string) chip {
-	switch state {
-	case "done":
-		return chip{"ok", "ok", "Done"}
-	case "cancelled":
-		return chip{"mute", "mute", "Cancelled"}
-	case "failed":
-		return chip{"bad", "bad", "Failed"}
-	case "stopping":
-		return chip{"warn", "wait", "Stopping"}
-	}
-	return chip{"wait", "send", "Running"}
-}
-
-func (v *Visit) jobRow(j client.Job, endpoints []client.Endpoint) jobRow {
-	row := jobRow{Job: j, Chip: jobChip(j.State), URL: v.at("recover", j.ID), About: "Failed", Left: max(0, j.Matched-j.Done)}
-	for _, c := range choices {
-		if c.State == j.Filter.State {
-			row.About = c.Name
-		}
-	}
-	switch where := j.Filter.EndpointID; {
-	case len(j.Filter.DeliveryIDs) > 0:
-		row.About = "Chosen ones"
-	case where == "":
-		row.About += ", all endpoints"
-	default:
-		name := where
-		for _, e := range endpoints {
-			if e.ID == where {
-				name = hostOf(e.URL)
-			}
-		}
-		row.About += ", " + name
-	}
-	return row
-}
-
-// jobPage is a replay and how far it is.
-type jobPage struct {
-	jobRow
-	Percent   int
-	FailedURL string // the address of what failed again
-}
-
-func (c *customer) job(v *Visit) error {
-	j, err := Ask[client.Job](v, v.tenantPath("replays", v.PathValue("rpl")), nil)
-	if err != nil {
-		return err
-	}
-	endpoints, err := Ask[client.Page[client.Endpoint]](v, v.tenantPath("endpoints"), url.Values{"limit": {"100"}})
-	if err != nil {
-		return err
-	}
-	page := &jobPage{jobRow: v.jobRow(j, endpoints.Data), Percent: 100}
-	if j.Matched > 0 {
-		page.Percent = min(100, j.Done*100/j.Matched)
-	}
-	failed := url.Values{"state": {"dead"}}
-	if j.Filter.EndpointID != "" {
-		failed.Set("endpoint_id", j.Filter.EndpointID)
-	}
-	page.FailedURL = withQuery(v.at("deliveries"), failed)
-	refresh := 0
-	if j.State == "running" || j.State == "stopping" {
-		refresh = 1
-	}
-	return v.Show(Page{Name: "job", Title: "Replay", Section: sectionRecover, Refresh: refresh, Data: page})
-}
-
-func (c *customer) cancelJob(v *Visit) error {
-	id := v.PathValue("rpl")
-	if _, err := Tell[client.Job](v.Context(), v.write(), "POST", v.tenantPath("replays", id, "cancel"), nil, v.Key()); err != nil {
-		return err
-	}
-	return v.Redirect(v.at("recover", id), "Stopping. What is already on its way finishes; the rest stays as it was.")
 }
