@@ -36,7 +36,7 @@ func TestServer_losesNothingWhenAStandbyTakesOver(t *testing.T) {
 	t.Cleanup(func() { _ = db.Close() })
 
 	load := startLoad(s, l, "acme", db)
-	await(t, 20*time.Second, "deliveries", func() bool {
+	await(t, time.Minute, "deliveries", func() bool {
 		_, arrived, _ := l.counts()
 		return arrived >= 800
 	})
@@ -49,7 +49,7 @@ func TestServer_losesNothingWhenAStandbyTakesOver(t *testing.T) {
 		return a > accepted+20 && d > arrived+20
 	})
 	t.Logf("accepting and delivering again %v after the promotion", time.Since(promoted).Round(time.Millisecond))
-	await(t, 30*time.Second, "more of the load", func() bool {
+	await(t, time.Minute, "more of the load", func() bool {
 		a, _, _ := l.counts()
 		return a > accepted+800
 	})

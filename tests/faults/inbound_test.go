@@ -168,8 +168,8 @@ func killWhileReceiving(t *testing.T, binary, database, driver, dsn, stored stri
 			t.Errorf("%s is stored %d times", id, n)
 		}
 	}
-	await(t, 30*time.Second, "every event to reach the service", func() bool { return service.count() == senders*events })
-	await(t, 15*time.Second, "pending deliveries to end", func() bool {
+	await(t, time.Minute, "every event to reach the service", func() bool { return service.count() == senders*events })
+	await(t, time.Minute, "pending deliveries to end", func() bool {
 		sums := s.Verify()
 		return sums.Pending == 0 && sums.Waiting == 0
 	})
@@ -203,13 +203,13 @@ func TestInbound_saysComeAgainWhilePostgresIsAway(t *testing.T) {
 	sent.Wait()
 	database.Start()
 	for i := range 20 {
-		await(t, 20*time.Second, "the retry to be taken", func() bool {
+		await(t, time.Minute, "the retry to be taken", func() bool {
 			status, _ := stripeEvent(client, url, fmt.Sprint("evt_", i))
 			return status == http.StatusOK
 		})
 	}
-	await(t, 30*time.Second, "the events", func() bool { return service.count() == 21 })
-	await(t, 15*time.Second, "pending deliveries to end", func() bool {
+	await(t, time.Minute, "the events", func() bool { return service.count() == 21 })
+	await(t, time.Minute, "pending deliveries to end", func() bool {
 		sums := s.Verify()
 		if sums.Events != 21 {
 			t.Fatalf("%d events are stored, want 21", sums.Events)

@@ -65,7 +65,7 @@ func killTenTimes(t *testing.T, s *server, driver, dsn string) {
 	for i, k := range kills {
 		_, before, _ := l.counts()
 		// A dead owner's shards are free six seconds after its last sign of life.
-		await(t, 20*time.Second, "deliveries after a kill", func() bool {
+		await(t, time.Minute, "deliveries after a kill", func() bool {
 			_, arrived, _ := l.counts()
 			return arrived >= before+k.deliveries
 		})
@@ -89,7 +89,7 @@ func finish(t *testing.T, s *server, l *ledger) {
 	for _, _, missing := l.counts(); missing > 0 && time.Now().Before(patience); _, _, missing = l.counts() {
 		<-time.After(10 * time.Millisecond)
 	}
-	await(t, 15*time.Second, "pending deliveries to end", func() bool {
+	await(t, time.Minute, "pending deliveries to end", func() bool {
 		sums := s.Verify()
 		return sums.Pending == 0 && sums.Waiting == 0
 	})

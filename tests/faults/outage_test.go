@@ -31,7 +31,7 @@ func TestServer_losesNothingWhilePostgresIsAway(t *testing.T) {
 	load := startLoad(s, l, "acme", db)
 	for _, away := range []time.Duration{0, 2 * time.Second, 7 * time.Second} {
 		_, before, _ := l.counts()
-		await(t, 20*time.Second, "deliveries", func() bool {
+		await(t, time.Minute, "deliveries", func() bool {
 			_, arrived, _ := l.counts()
 			return arrived >= before+300
 		})
@@ -43,7 +43,7 @@ func TestServer_losesNothingWhilePostgresIsAway(t *testing.T) {
 		<-time.After(away - time.Since(gone)) // how long it is away is what is tried
 		database.Start()
 		before, _, _ = l.counts()
-		await(t, 20*time.Second, "events to be accepted again", func() bool {
+		await(t, time.Minute, "events to be accepted again", func() bool {
 			accepted, _, _ := l.counts()
 			return accepted > before
 		})

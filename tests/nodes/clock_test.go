@@ -83,7 +83,7 @@ func setClock(t *testing.T, step string) {
 	}
 	close(recovered)
 	end()
-	r.awaitAll(30 * time.Second)
+	r.awaitAll(time.Minute)
 	waits := r.latencies(tenants, stepped.Add(-time.Second), time.Now())
 	if longest := waits[len(waits)-1]; longest > 5*time.Second {
 		t.Errorf("an event of a healthy tenant waited %s", longest)

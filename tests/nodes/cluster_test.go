@@ -128,8 +128,8 @@ func (n *node) thaw() time.Time {
 // nodes, and has the books proven to the last number.
 func (c *cluster) finish(r *receiver) {
 	c.t.Helper()
-	r.awaitAll(40 * time.Second)
-	await(c.t, 40*time.Second, "pending deliveries to end", func() bool {
+	r.awaitAll(time.Minute)
+	await(c.t, time.Minute, "pending deliveries to end", func() bool {
 		return c.count("SELECT count(*) FROM waybill.delivery") == 0 && c.count("SELECT count(*) FROM waybill.outbox") == 0
 	})
 	for _, n := range c.nodes {
@@ -212,7 +212,7 @@ func (c *cluster) shared(n int) bool {
 func (c *cluster) awaitShared(n int) time.Duration {
 	c.t.Helper()
 	began := time.Now()
-	await(c.t, 40*time.Second, fmt.Sprintf("%d nodes to share evenly", n), func() bool { return c.shared(n) })
+	await(c.t, time.Minute, fmt.Sprintf("%d nodes to share evenly", n), func() bool { return c.shared(n) })
 	return time.Since(began)
 }
 

@@ -51,7 +51,7 @@ func cutOff(t *testing.T, cut func(p *proxy)) {
 	for _, tenant := range tenants {
 		served[tenant] = r.wasSentBy(tenant, b.name, lost)
 	}
-	first := r.awaitRequest(30*time.Second, "a delivery by the other node for one of the lost node's tenants", func(q request) bool {
+	first := r.awaitRequest(time.Minute, "a delivery by the other node for one of the lost node's tenants", func(q request) bool {
 		return q.node == a.name && q.at.After(lost.Add(3*time.Second)) && served[q.tenant]
 	})
 	t.Logf("taken over after %s", first.at.Sub(lost).Round(time.Millisecond))
@@ -70,7 +70,7 @@ func cutOff(t *testing.T, cut func(p *proxy)) {
 	p.heal()
 	c.awaitShared(2)
 	t.Logf("shared again %s after the line was back", time.Since(healed).Round(time.Millisecond))
-	r.awaitRequest(30*time.Second, "a delivery by the node that came back", func(q request) bool {
+	r.awaitRequest(time.Minute, "a delivery by the node that came back", func(q request) bool {
 		return q.node == b.name && q.at.After(healed)
 	})
 	p.reset() // and once more, as a switch that restarts

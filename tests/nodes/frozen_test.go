@@ -45,11 +45,11 @@ func TestNodes_oneIsFrozen(t *testing.T) {
 	c.awaitShared(1)
 	thawed := b.thaw()
 	c.awaitShared(2)
-	r.awaitRequest(30*time.Second, "a delivery by the node that was thawed", func(q request) bool {
+	r.awaitRequest(time.Minute, "a delivery by the node that was thawed", func(q request) bool {
 		return q.node == b.name && q.at.After(thawed.Add(time.Second))
 	})
 	end()
-	r.awaitAll(30 * time.Second)
+	r.awaitAll(time.Minute)
 
 	repeated := 0
 	r.mu.Lock()

@@ -33,7 +33,7 @@ func TestNodes_replaySurvivesItsOwner(t *testing.T) {
 	for range events {
 		a.mustPublish(r, tenant)
 	}
-	await(t, 20*time.Second, "every event to end", func() bool {
+	await(t, time.Minute, "every event to end", func() bool {
 		return c.count("SELECT count(*) FROM waybill.delivery") == 0 &&
 			c.count("SELECT count(*) FROM waybill.attempt WHERE final") == events
 	})
@@ -53,16 +53,16 @@ func TestNodes_replaySurvivesItsOwner(t *testing.T) {
 	if err := json.Unmarshal(text, &job); err != nil || status != http.StatusAccepted || job.Matched != dead {
 		t.Fatalf("%d %s, want a job about %d", status, text, dead)
 	}
-	await(t, 10*time.Second, "some replays", func() bool {
+	await(t, time.Minute, "some replays", func() bool {
 		return c.count("SELECT count(*) FROM waybill.attempt WHERE trigger = 'replay'") >= dead/4
 	})
 	began := time.Now()
 	owner, left := a, b
-	if r.awaitRequest(20*time.Second, "the next replay", func(q request) bool { return q.at.After(began) }).node == b.name {
+	if r.awaitRequest(time.Minute, "the next replay", func(q request) bool { return q.at.After(began) }).node == b.name {
 		owner, left = b, a
 	}
 	owner.kill()
-	await(t, 30*time.Second, "the job to end", func() bool {
+	await(t, time.Minute, "the job to end", func() bool {
 		status, text := left.call(http.MethodGet, "/v1/tenants/"+tenant+"/replays/"+job.ID, "")
 		return status == http.StatusOK && json.Unmarshal(text, &job) == nil && job.State == "done"
 	})

@@ -17,7 +17,7 @@ func (c *cluster) startAs(name string, env ...string) *node {
 	n.Env = append(env, "WAYBILL_USER_AGENT="+name)
 	n.Process = n.Start()
 	c.nodes = append(c.nodes, n)
-	await(c.t, 40*time.Second, name+" to be ready", n.isReady)
+	await(c.t, time.Minute, name+" to be ready", n.isReady)
 	return n
 }
 
@@ -64,7 +64,7 @@ func TestNodes_eachProcessDoesItsPart(t *testing.T) {
 		for i := range 40 {
 			front.mustPublish(r, tenants[i%len(tenants)])
 		}
-		r.awaitAll(20 * time.Second)
+		r.awaitAll(time.Minute)
 	}
 	publish()
 	if got := r.senders(); !slices.Equal(got, []string{"first", "second"}) {
@@ -100,7 +100,7 @@ func TestNodes_anotherEnvironmentSendsNothing(t *testing.T) {
 		copies[0].mustPublish(r, tenant)
 		copies[1].mustPublish(r, tenant)
 	}
-	r.awaitAll(20 * time.Second)
+	r.awaitAll(time.Minute)
 	if got := r.senders(); !slices.Equal(got, []string{"production"}) || c.owned(tenants[0]) != owner {
 		t.Errorf("sent by %v beside the first", got)
 	}

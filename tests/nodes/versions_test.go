@@ -108,7 +108,7 @@ func newBalancer(c *cluster) *balancer {
 func (b *balancer) put(nodes ...*node) {
 	b.c.t.Helper()
 	for _, n := range nodes {
-		await(b.c.t, 40*time.Second, n.name+" to be ready", func() bool { return n.isReady() })
+		await(b.c.t, time.Minute, n.name+" to be ready", func() bool { return n.isReady() })
 		b.mu.Lock()
 		b.ready = append(b.ready, n)
 		b.asked[n] = [2]time.Time{time.Now(), time.Now()}
@@ -137,7 +137,7 @@ func (b *balancer) put(nodes ...*node) {
 func (b *balancer) awaitWatched(n *node) {
 	b.c.t.Helper()
 	const settled = 6 * time.Second // a little longer than the server takes to believe it
-	await(b.c.t, 40*time.Second, n.name+" to be watched", func() bool {
+	await(b.c.t, time.Minute, n.name+" to be watched", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.asked[n][1].Sub(b.asked[n][0]) > settled
@@ -215,7 +215,7 @@ func (b *balancer) awaitAccepted(more int) {
 		return b.accepted
 	}
 	began := accepted()
-	await(b.c.t, 40*time.Second, "events to be accepted", func() bool { return accepted() >= began+more })
+	await(b.c.t, time.Minute, "events to be accepted", func() bool { return accepted() >= began+more })
 }
 
 // olderBuild builds the newest release there is, else the version before the newest migration: the

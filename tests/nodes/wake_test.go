@@ -26,7 +26,7 @@ func TestNodes_publishingAtAnyNodeWakesTheOwner(t *testing.T) {
 		b.mustPublish(r, tenants[i%len(tenants)])
 		pause(time.Duration(50+i*7%100) * time.Millisecond)
 	}
-	r.awaitAll(20 * time.Second)
+	r.awaitAll(time.Minute)
 	var there, elsewhere []time.Duration
 	r.mu.Lock()
 	var own, strange []string
@@ -41,8 +41,9 @@ func TestNodes_publishingAtAnyNodeWakesTheOwner(t *testing.T) {
 	there, elsewhere = r.latencies(own, from, time.Now()), r.latencies(strange, from, time.Now())
 	t.Logf("owner is the node published at: %d events, p50 %s, p99 %s", len(there), there[len(there)/2], there[len(there)*99/100])
 	t.Logf("owner is another node: %d events, p50 %s, p99 %s", len(elsewhere), elsewhere[len(elsewhere)/2], elsewhere[len(elsewhere)*99/100])
-	if p50 := elsewhere[len(elsewhere)/2]; p50 > 300*time.Millisecond {
-		t.Errorf("half of the events reach another node only after %s", p50)
+	// Found by looking once a second, half of them would take half a second longer.
+	if p50, own := elsewhere[len(elsewhere)/2], there[len(there)/2]; p50 > own+400*time.Millisecond {
+		t.Errorf("half of the events reach another node only after %s, the node they were published at after %s", p50, own)
 	}
 	c.finish(r)
 }

@@ -52,12 +52,12 @@ func TestReal_aLateCommitIsDeliveredAndARollbackIsNot(t *testing.T) {
 		t.Fatalf("the ids %s and %s do not sort by time", first, second)
 	}
 	end(early.Commit())
-	if got := receiver.Await(1, 10*time.Second)[0]; got.ID != second || got.Sequence != 1 {
+	if got := receiver.Await(1, time.Minute)[0]; got.ID != second || got.Sequence != 1 {
 		t.Errorf("%s arrived with number %d, want %s with 1", got.ID, got.Sequence, second)
 	}
 	end(undone.Rollback())
 	end(late.Commit())
-	if got := receiver.Await(2, 10*time.Second)[1]; got.ID != first || got.Sequence != 2 {
+	if got := receiver.Await(2, time.Minute)[1]; got.ID != first || got.Sequence != 2 {
 		t.Errorf("%s arrived with number %d, want %s with 2", got.ID, got.Sequence, first)
 	}
 
