@@ -282,6 +282,13 @@ func (b *breakable) Ahead(ctx context.Context, deliveries []outbox.Delivery, lim
 	return b.Store.Ahead(ctx, deliveries, limit)
 }
 
+func (b *breakable) Predecessors(ctx context.Context, parked []outbox.Delivery) (map[outbox.DeliveryID]outbox.Predecessor, error) {
+	if err := b.failing(); err != nil {
+		return nil, err
+	}
+	return b.Store.Predecessors(ctx, parked)
+}
+
 func (b *breakable) HealthOf(ctx context.Context, tenant outbox.TenantRef, endpoints []outbox.EndpointRow) (map[outbox.EndpointID]outbox.EndpointHealth, error) {
 	if err := b.failing(); err != nil {
 		return nil, err

@@ -16,6 +16,14 @@ type waitingView struct {
 	Capped bool       `json:"ahead_capped,omitempty" doc:"There are more than counted"`
 	Until  *stamp     `json:"until" doc:"When what it waits for changes; null where nobody knows"`
 	ETA    *stamp     `json:"eta" doc:"When it is probably tried; null where that cannot be estimated"`
+
+	Behind *behindView `json:"behind,omitempty" doc:"Of order: whom it waits for"`
+}
+
+// behindView is the delivery of the same ordering key that another one waits for.
+type behindView struct {
+	DeliveryID string `json:"delivery_id"`
+	State      string `json:"state" enum:"pending,dead" doc:"dead: it holds the key until it is replayed or the endpoint's backlog discarded"`
 }
 
 type waitReason string
@@ -39,6 +47,7 @@ type circumstances struct {
 	endpoint standing
 	ahead    int // pending deliveries of its endpoint and lane before it
 	most     int // ahead is counted so far and no further
+	first    outbox.Predecessor
 }
 
 // whyWaiting says why a pending delivery is not being sent, nil for any other. Of several reasons
@@ -72,7 +81,7 @@ func whyWaiting(d *outbox.DeliveryView, c circumstances, now time.Time) *waiting
 			Until:  stampOf(h.NextProbeAt),
 		}
 	case d.Parked():
-		return &waitingView{Reason: waitOrder, Detail: "The endpoint is strict: another delivery with the same ordering key goes first."}
+		return behind(&c.first, now)
 	case scheduled:
 		at := stampOf(d.NextAt)
 		return &waitingView{Reason: waitRetry, Detail: "It failed and will be tried again.", Until: at, ETA: at}
@@ -81,6 +90,24 @@ func whyWaiting(d *outbox.DeliveryView, c circumstances, now time.Time) *waiting
 	}
 	reason, detail := c.turn(d)
 	return c.queued(reason, detail, d, time.Time{}, now)
+}
+
+// behind is the view of a delivery that waits for another of its ordering key; which one is not
+// known where that ended this moment.
+func behind(first *outbox.Predecessor, now time.Time) *waitingView {
+	view := &waitingView{Reason: waitOrder, Detail: "The endpoint is strict: another delivery with the same ordering key goes first."}
+	if first.ID.IsZero() {
+		return view
+	}
+	view.Behind = &behindView{DeliveryID: first.ID.String(), State: string(outbox.StatePending)}
+	switch {
+	case first.Dead:
+		view.Behind.State = string(outbox.StateDead)
+		view.Detail = "The endpoint is strict and holds: a delivery with the same ordering key is a dead letter. Replay it, or discard the endpoint's backlog."
+	case first.NextAt.After(now):
+		view.Until = stampOf(first.NextAt)
+	}
+	return view
 }
 
 // turn says what keeps a delivery from its turn that nothing else holds back.
@@ -179,7 +206,7 @@ func attempts(n int) string {
 // before each.
 func (a *API) waiting(ctx context.Context, tenant outbox.TenantRef, most int, now time.Time, rows ...outbox.DeliveryView) (func(*outbox.DeliveryView) *waitingView, error) {
 	var endpoints []outbox.EndpointRow
-	var due []outbox.Delivery
+	var due, parked []outbox.Delivery
 	seen := map[outbox.EndpointID]bool{}
 	for i := range rows {
 		d := &rows[i]
@@ -190,7 +217,10 @@ func (a *API) waiting(ctx context.Context, tenant outbox.TenantRef, most int, no
 			seen[d.Endpoint] = true
 			endpoints = append(endpoints, outbox.EndpointRow{Shard: d.Shard, Endpoint: d.Endpoint})
 		}
-		if !d.NextAt.After(now) {
+		switch {
+		case d.Parked():
+			parked = append(parked, d.Delivery)
+		case !d.NextAt.After(now):
 			due = append(due, d.Delivery)
 		}
 	}
@@ -211,7 +241,13 @@ func (a *API) waiting(ctx context.Context, tenant outbox.TenantRef, most int, no
 			return nil, err
 		}
 	}
+	var first map[outbox.DeliveryID]outbox.Predecessor
+	if len(parked) > 0 {
+		if first, err = a.cfg.Store.Predecessors(ctx, parked); err != nil {
+			return nil, err
+		}
+	}
 	return func(d *outbox.DeliveryView) *waitingView {
-		return whyWaiting(d, circumstances{dispatch: dispatch, endpoint: known[d.Endpoint], ahead: ahead[d.ID], most: most}, now)
+		return whyWaiting(d, circumstances{dispatch: dispatch, endpoint: known[d.Endpoint], ahead: ahead[d.ID], most: most, first: first[d.ID]}, now)
 	}, nil
 }

@@ -19,7 +19,10 @@ func TestWhyWaiting_namesTheReasonThatHolds(t *testing.T) {
 		Ahead      int // -1: not told
 		Capped     bool
 		Until, ETA time.Duration // from now; 0: null
+		Behind     behindView
 	}
+	before := outbox.DeliveryID{15: 7}
+	parked := func(d *outbox.DeliveryView) { d.NextAt, d.TurnAt = outbox.Parked, outbox.Parked }
 	open := outbox.EndpointHealth{Breaker: outbox.BreakerOpen, ConsecutiveFailures: 20, NextProbeAt: in(30 * second), FailingSince: in(-time.Minute)}
 	probing := outbox.EndpointHealth{Breaker: outbox.BreakerProbing, ConsecutiveFailures: 21, NextProbeAt: in(-second)}
 	for name, row := range map[string]struct {
@@ -28,6 +31,7 @@ func TestWhyWaiting_namesTheReasonThatHolds(t *testing.T) {
 		stale  bool // written down by another node
 		paused bool
 		ahead  int
+		first  outbox.Predecessor
 		want   told
 	}{
 		"due and alone": {want: told{Reason: waitBacklog}},
@@ -49,8 +53,16 @@ func TestWhyWaiting_namesTheReasonThatHolds(t *testing.T) {
 			change: func(d *outbox.DeliveryView) { d.NextAt, d.Attempt = in(time.Minute), 1 },
 			want:   told{Reason: waitRetry, Ahead: -1, Until: time.Minute, ETA: time.Minute}},
 		"its turn has not come": {
-			change: func(d *outbox.DeliveryView) { d.NextAt, d.TurnAt = outbox.Parked, outbox.Parked },
-			want:   told{Reason: waitOrder, Ahead: -1}},
+			change: parked, want: told{Reason: waitOrder, Ahead: -1}},
+		"another of its key is under way": {
+			change: parked, first: outbox.Predecessor{ID: before, NextAt: in(-second)},
+			want: told{Reason: waitOrder, Ahead: -1, Behind: behindView{before.String(), "pending"}}},
+		"another of its key is tried again later": {
+			change: parked, first: outbox.Predecessor{ID: before, NextAt: in(time.Minute)},
+			want: told{Reason: waitOrder, Ahead: -1, Until: time.Minute, Behind: behindView{before.String(), "pending"}}},
+		"a dead one holds its key": {
+			change: parked, first: outbox.Predecessor{ID: before, Dead: true},
+			want: told{Reason: waitOrder, Ahead: -1, Behind: behindView{before.String(), "dead"}}},
 
 		// Three of its ten are this endpoint's, so three a second are its own.
 		"the tenant's slots are taken": {
@@ -106,7 +118,7 @@ func TestWhyWaiting_namesTheReasonThatHolds(t *testing.T) {
 			change: func(d *outbox.DeliveryView) { d.NextAt = in(time.Hour) },
 			health: open, want: told{Reason: waitRetry, Ahead: -1, Until: time.Hour, ETA: time.Hour}},
 		"the breaker is open, and its turn has not come": {
-			change: func(d *outbox.DeliveryView) { d.NextAt, d.TurnAt = outbox.Parked, outbox.Parked },
+			change: parked,
 			health: open, want: told{Reason: waitBreaker, Ahead: -1, Until: 30 * second}},
 		"a probe is out": {
 			health: probing, want: told{Reason: waitBreaker, Ahead: -1}},
@@ -151,11 +163,15 @@ func TestWhyWaiting_namesTheReasonThatHolds(t *testing.T) {
 				endpoint: standing{EndpointHealth: row.health, live: !row.stale},
 				ahead:    row.ahead,
 				most:     1000,
+				first:    row.first,
 			}
 			view := whyWaiting(&d, c, now)
 			got := told{Reason: view.Reason, Ahead: -1, Capped: view.Capped}
 			if view.Ahead != nil {
 				got.Ahead = *view.Ahead
+			}
+			if view.Behind != nil {
+				got.Behind = *view.Behind
 			}
 			for from, to := range map[*stamp]*time.Duration{view.Until: &got.Until, view.ETA: &got.ETA} {
 				if from != nil {

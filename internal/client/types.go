@@ -193,6 +193,13 @@ type Waiting struct {
 	Capped bool       `json:"ahead_capped"`
 	Until  *time.Time `json:"until"`
 	ETA    *time.Time `json:"eta"`
+	Behind *Behind    `json:"behind"`
+}
+
+// Behind is the delivery of the same ordering key that another one waits for.
+type Behind struct {
+	DeliveryID string `json:"delivery_id"`
+	State      string `json:"state"`
 }
 
 // Dead says why a delivery ended undelivered.

@@ -32,6 +32,14 @@ func (d *Delivery) Strict() bool { return !d.TurnAt.IsZero() }
 // Parked reports whether the delivery waits for others of its key.
 func (d *Delivery) Parked() bool { return d.NextAt.Equal(Parked) }
 
+// Predecessor is a delivery of the same ordering key that another one waits for: the one whose turn
+// it is, or a dead one that holds the key.
+type Predecessor struct {
+	ID     DeliveryID
+	Dead   bool
+	NextAt time.Time // when it is tried next; zero of a dead one
+}
+
 // Finished is what the end of deliveries made due.
 type Finished struct {
 	// Freed are the deliveries whose turn came, due now.

@@ -44,6 +44,9 @@ type Reading interface {
 	// Ahead counts, for deliveries as they were read, the pending ones of the same endpoint and
 	// lane that come before each, at most limit.
 	Ahead(ctx context.Context, deliveries []Delivery, limit int) (map[DeliveryID]int, error)
+	// Predecessors tells whom parked deliveries, as they were read, wait for. One for which it is
+	// nobody (its turn has come meanwhile) is missing.
+	Predecessors(ctx context.Context, parked []Delivery) (map[DeliveryID]Predecessor, error)
 }
 
 // Backlog is what waits at an endpoint.

@@ -30,6 +30,7 @@ type waitNote struct {
 	HeldBy string
 	Until  *time.Time
 	ETA    *time.Time
+	Behind *Link // the delivery it waits for
 }
 
 // explain says why the delivery is where it is. At most one of the two is there.
@@ -43,7 +44,7 @@ func explain(v *Visit, d client.Delivery, last *attemptView) (*fault, *waitNote)
 		f.Next, f.At = "we try again by ourselves, and nothing is lost. Attempt "+strconv.Itoa(d.AttemptCount+1)+" follows", firstTime(d.NextAttemptAt)
 		return f, nil
 	case d.State == "pending" && d.Waiting != nil:
-		return nil, waitOf(d)
+		return nil, waitOf(v, d)
 	}
 	return nil, nil
 }
@@ -156,7 +157,7 @@ var waitTitles = map[string]string{
 	"dispatch_paused": "Waiting because sending is stopped for everybody",
 }
 
-func waitOf(d client.Delivery) *waitNote {
+func waitOf(v *Visit, d client.Delivery) *waitNote {
 	w := d.Waiting
 	n := &waitNote{Title: waitTitles[w.Reason], Until: w.Until, ETA: w.ETA, HeldBy: w.Reason}
 	if n.Title == "" {
@@ -166,8 +167,15 @@ func waitOf(d client.Delivery) *waitNote {
 		n.Title += ": " + capped(*w.Ahead, w.Capped) + " deliveries to this endpoint go first"
 	}
 	n.Text = sentence(w.Detail)
-	switch w.Reason {
-	case "paused", "disabled":
+	if w.Behind != nil {
+		n.Behind = &Link{v.at("deliveries", w.Behind.DeliveryID), "The delivery it waits for"}
+	}
+	switch {
+	case w.Behind != nil && w.Behind.State == "dead":
+		n.Title = "Waiting until a failed delivery before it is replayed"
+		n.Text = "This endpoint keeps order, and a delivery with the same ordering key failed for good. Those behind it wait, and nothing is lost. Replay that one, and they follow."
+		n.Behind.Name = "The failed delivery"
+	case w.Reason == "paused" || w.Reason == "disabled":
 		n.Text += " Nothing is lost: it is sent once the endpoint is resumed."
 	default:
 		n.Text += " Nothing is lost, and you do not have to do anything."

@@ -86,6 +86,55 @@ func (s *Store) Ahead(ctx context.Context, deliveries []outbox.Delivery, limit i
 	return ahead, err
 }
 
+// Predecessors implements outbox.Reading.
+func (s *Store) Predecessors(ctx context.Context, parked []outbox.Delivery) (map[outbox.DeliveryID]outbox.Predecessor, error) {
+	of := map[outbox.DeliveryID]outbox.Predecessor{}
+	err := s.read(ctx, people, func(b *pgx.Batch) {
+		clear(of)
+		b.Queue(`
+			SELECT w.dlv, p.dlv, p.next_at
+			FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::bigint[], $5::uuid[]) AS w (shard, endpoint, key, sequence, dlv)
+			CROSS JOIN LATERAL (
+				(
+					SELECT d.dlv, d.next_at
+					FROM waybill.delivery AS d
+					WHERE d.shard = w.shard AND d.endpoint = w.endpoint AND `+keyOfD+` = w.key
+						AND d.turn_at IS NOT NULL AND d.next_at < `+parkedAt+`
+					LIMIT 1
+				)
+				UNION ALL
+				(
+					SELECT l.dlv, NULL
+					FROM waybill.dead_letter AS l
+					WHERE l.shard = w.shard AND l.endpoint = w.endpoint AND `+keyOfL+` = w.key
+						AND l.holds AND l.sequence < w.sequence
+					ORDER BY l.sequence
+					LIMIT 1
+				)
+				LIMIT 1
+			) AS p`,
+			column(parked, func(d *outbox.Delivery) int16 { return int16(d.Shard) }),
+			column(parked, func(d *outbox.Delivery) zeronull.UUID { return uuid(d.Endpoint) }),
+			column(parked, func(d *outbox.Delivery) string { return d.OrderingKey }),
+			column(parked, func(d *outbox.Delivery) int64 { return d.Sequence }),
+			column(parked, func(d *outbox.Delivery) zeronull.UUID { return uuid(d.ID) }),
+		).Query(func(rows pgx.Rows) error {
+			var id, first outbox.DeliveryID
+			var next *time.Time
+			_, err := pgx.ForEachRow(rows, []any{intoID(&id), intoID(&first), &next}, func() error {
+				p := outbox.Predecessor{ID: first, Dead: next == nil}
+				if next != nil {
+					p.NextAt = *next
+				}
+				of[id] = p
+				return nil
+			})
+			return err
+		})
+	})
+	return of, err
+}
+
 // HastenOldest implements outbox.Routing. It does its work even where the outbox row is gone: the
 // answer of an earlier run may have been lost, and doing it twice meets the same delivery.
 func (s *Store) HastenOldest(ctx context.Context, lease outbox.Lease, row outbox.OutboxRow, now time.Time) (*outbox.Delivery, error) {

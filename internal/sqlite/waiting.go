@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
@@ -56,6 +58,45 @@ func (s *Store) Ahead(ctx context.Context, deliveries []outbox.Delivery, limit i
 		return nil
 	})
 	return ahead, err
+}
+
+// Predecessors implements outbox.Reading.
+func (s *Store) Predecessors(ctx context.Context, parked []outbox.Delivery) (map[outbox.DeliveryID]outbox.Predecessor, error) {
+	of := map[outbox.DeliveryID]outbox.Predecessor{}
+	err := s.read(ctx, func(r *session) error {
+		for i := range parked {
+			d := &parked[i]
+			key := keyOf(d)
+			var first outbox.Predecessor
+			err := r.get(`
+				SELECT dlv, next_at
+				FROM waybill_delivery
+				WHERE shard = ?1 AND endpoint = ?2 AND ordering_key = ?3
+					AND turn_at IS NOT NULL AND next_at < `+parkedAt+`
+				LIMIT 1`,
+				key.args(), idTo{(*[16]byte)(&first.ID)}, timeTo{&first.NextAt})
+			if errors.Is(err, sql.ErrNoRows) {
+				first.Dead = true
+				err = r.get(`
+					SELECT dlv
+					FROM waybill_dead_letter
+					WHERE shard = ?1 AND endpoint = ?2 AND ordering_key = ?3
+						AND holds = 1 AND sequence < ?4
+					ORDER BY sequence
+					LIMIT 1`,
+					append(key.args(), d.Sequence), idTo{(*[16]byte)(&first.ID)})
+			}
+			if errors.Is(err, sql.ErrNoRows) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			of[d.ID] = first
+		}
+		return nil
+	})
+	return of, err
 }
 
 // HastenOldest implements outbox.Routing. It does its work even where the outbox row is gone: the

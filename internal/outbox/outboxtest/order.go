@@ -16,6 +16,7 @@ var order = topic{"strict order", []promise{
 	{"a try that is to be repeated keeps the turn", orderWaitsForRetries},
 	{"running a batch again gives no second turn", orderFinishAgain},
 	{"a dead one holds its key where the endpoint says so", orderHolds},
+	{"a parked one tells whom it waits for", orderPredecessors},
 	{"what is planned behind a dead one that holds is parked", orderPlannedBehindHeld},
 	{"a discarded backlog lets go of the key", orderDiscarded},
 	{"a cancelled one does not hold", orderCancelledHoldsNothing},
@@ -343,4 +344,36 @@ func orderProof(w *world) {
 	if where := w.broken(false); slices.Contains(where, want) {
 		w.Error("it is not mended")
 	}
+}
+
+func orderPredecessors(w *world) {
+	acme := w.tenant("acme")
+	w.strict(acme, outbox.OnDeadHold)
+	all, _ := w.plannedKeys(acme, "k", "k", "j", "k", "j")
+	k1, k2, j1, k3, j2 := all[0], all[1], all[2], all[3], all[4]
+	tell := func(what string, want map[outbox.DeliveryID]outbox.Predecessor, parked ...outbox.Delivery) {
+		w.Helper()
+		for i := range parked {
+			parked[i] = w.view(parked[i]).Delivery
+		}
+		got, err := w.store.Predecessors(w.ctx, parked)
+		w.must(err)
+		w.equal(what, got, want)
+	}
+	first, other := outbox.Predecessor{ID: k1.ID, NextAt: w.now}, outbox.Predecessor{ID: j1.ID, NextAt: w.now}
+	tell("behind those whose turn it is", map[outbox.DeliveryID]outbox.Predecessor{k2.ID: first, k3.ID: first, j2.ID: other}, k2, k3, j2)
+
+	retry := w.failed(k1)
+	w.finish(retry)
+	first.NextAt = retry.RetryAt
+	tell("behind one that is tried again later", map[outbox.DeliveryID]outbox.Predecessor{k3.ID: first}, k3)
+
+	w.finish(w.refused(w.view(k1).Delivery), w.delivered(j1))
+	dead := outbox.Predecessor{ID: k1.ID, Dead: true}
+	tell("behind a dead one that holds", map[outbox.DeliveryID]outbox.Predecessor{k2.ID: dead, k3.ID: dead}, k2, k3)
+
+	w.replay(k1)
+	first.NextAt = w.now
+	tell("behind its replay", map[outbox.DeliveryID]outbox.Predecessor{k2.ID: first}, k2)
+	tell("of none", map[outbox.DeliveryID]outbox.Predecessor{})
 }
