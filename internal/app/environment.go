@@ -24,8 +24,8 @@ type bystander struct {
 	foreign     atomic.Bool // as the last look found it
 }
 
-// guard claims the environment for this server, and wraps the store.
-func (a *App) guard(ctx context.Context, store outbox.Store) (*bystander, error) {
+// standBy claims the environment for this server, and wraps the store.
+func (a *App) standBy(ctx context.Context, store outbox.Store) (*bystander, error) {
 	of, err := store.ClaimEnvironment(ctx, a.cfg.Environment)
 	if err != nil {
 		return nil, fmt.Errorf("environment: %w", err)
