@@ -172,8 +172,8 @@ func waitOf(v *Visit, d client.Delivery) *waitNote {
 	}
 	switch {
 	case w.Behind != nil && w.Behind.State == "dead":
-		n.Title = "Waiting until a failed delivery before it is replayed"
-		n.Text = "This endpoint keeps order, and a delivery with the same ordering key failed for good. Those behind it wait, and nothing is lost. Replay that one, and they follow."
+		n.Title = "Waiting behind a delivery that failed for good"
+		n.Text = "This endpoint keeps order and holds the line: those with the same ordering key wait, and nothing is lost. Replay that one, and they follow."
 		n.Behind.Name = "The failed delivery"
 	case w.Reason == "paused" || w.Reason == "disabled":
 		n.Text += " Nothing is lost: it is sent once the endpoint is resumed."
