@@ -66,6 +66,9 @@ type Report struct {
 	Scenarios map[string]Figures `json:"scenarios"`
 }
 
+// rawFor is long enough to measure R0, however long the scenarios take.
+const rawFor = 10 * time.Second
+
 // scenario measures one thing on a running rig.
 type scenario struct {
 	name string
@@ -115,7 +118,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer s.stop()
 	report := Report{Scenarios: map[string]Figures{}}
-	r0, err := measureRaw(ctx, s, o.Duration)
+	r0, err := measureRaw(ctx, s, min(o.Duration, rawFor))
 	if err != nil {
 		return fmt.Errorf("raw: %w", err)
 	}

@@ -19,7 +19,7 @@ async function signIn(w, options = {}) {
 const pages = w => ({
   overview: '/', 'overview-hour': '/?period=1h', 'all-deliveries': '/deliveries', 'all-failed': '/deliveries?state=dead', 'all-none': '/deliveries?event_type=no.such', 'all-endpoints': '/endpoints',
   'all-events': '/events', tenants: '/tenants', 'tenant-new': '/tenants/new', tenant: '/tenants/parcels', search: '/search?q=parcels', 'search-none': '/search?q=' + encodeURIComponent(w.evil[1]),
-  replays: '/replays', audit: '/audit', 'operator-in-tenant': '/portal/parcels/deliveries',
+  replays: '/replays', erasures: '/erasures', audit: '/audit', 'operator-in-tenant': '/portal/parcels/deliveries',
 });
 
 module.exports = {
