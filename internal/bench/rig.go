@@ -32,6 +32,9 @@ const tenants = 10
 
 // onRig sets a scenario's rig up, runs it, and takes everything down again.
 func onRig(ctx context.Context, s *sinkProcess, o Options, sc scenario) (figures map[string]Figures, err error) {
+	// Far more than any takes, its own set-up included.
+	ctx, cancel := context.WithTimeout(ctx, 5*o.Duration+time.Minute)
+	defer cancel()
 	dir, err := os.MkdirTemp("", "waybill-bench-")
 	if err != nil {
 		return nil, err

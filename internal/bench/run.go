@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -109,9 +110,6 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(chosen)+1)*o.Duration+15*time.Second)
-	defer cancel()
-
 	s, err := startSink(ctx)
 	if err != nil {
 		return err
@@ -130,7 +128,8 @@ func Run(ctx context.Context, o Options) error {
 		}
 		figures, err := onRig(ctx, s, o, sc)
 		if err != nil {
-			return fmt.Errorf("%s: %w", sc.name, err)
+			// What was measured before is worth its time.
+			return errors.Join(fmt.Errorf("%s: %w", sc.name, err), report.write(o.Out, o.JSON))
 		}
 		for name, f := range figures {
 			f.Ratio = f.PerSecond / report.R0
