@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -268,17 +270,23 @@ func New(cfg Config) (*API, error) {
 	return a, nil
 }
 
-// ServeHTTP answers a request. A path with empty or dotted steps names nothing here: the mux would
-// answer it with a page of its own, a redirect, before anything of ours.
+// ServeHTTP answers a request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a.cors(w, r) {
 		return
 	}
-	if !plainPath(r.URL.EscapedPath()) {
+	if !namesSomething(r.URL) {
 		a.other(w, r)
 		return
 	}
 	a.mux.ServeHTTP(w, r)
+}
+
+// namesSomething reports whether anything can be at an address. There is nothing at one with empty
+// or dotted steps: the mux would answer it with a page of its own, a redirect, before anything of
+// ours. Nor at one that is no text a database can hold.
+func namesSomething(u *url.URL) bool {
+	return plainPath(u.EscapedPath()) && utf8.ValidString(u.Path) && !strings.ContainsRune(u.Path, 0)
 }
 
 // plainPath reports whether a path is one the mux takes as it is.

@@ -66,7 +66,7 @@ func (s *sightings) check(t *testing.T, r *http.Request, a *reply) {
 			t.Errorf("%s: incomplete problem %s", a.what, a.body)
 		}
 	}
-	if !plainPath(r.URL.EscapedPath()) {
+	if !namesSomething(r.URL) {
 		return // it has no route
 	}
 	_, pattern := s.mux.Handler(r)

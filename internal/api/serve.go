@@ -297,7 +297,7 @@ func (a *API) noRoute(q *request) (*answer, error) {
 		}
 	}
 	var allow []string
-	if !plainPath(q.URL.EscapedPath()) {
+	if !namesSomething(q.URL) {
 		return nil, fail(CodeNotFound, "there is nothing at this address")
 	}
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {

@@ -77,7 +77,7 @@ func TestServer_onTheWire(t *testing.T) {
 			}
 		})
 	}
-	for _, address := range []string{"/v1//tenants", "/v1/tenants/../x", "//", "*"} {
+	for _, address := range []string{"/v1//tenants", "/v1/tenants/../x", "//", "*", "/v1/tenants/%00", "/v1/sources/a%ffb"} {
 		got := raw(t, addr, "GET "+address+" HTTP/1.1\r\nHost: x\r\n"+auth+"\r\n", 1)[0]
 		if got.StatusCode != 404 || got.Header.Get("Waybill-Request-Id") == "" || got.Header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %v", address, got.StatusCode, got.Header)
