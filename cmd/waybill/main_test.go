@@ -21,6 +21,7 @@ import (
 var (
 	program    string              // the binary under test, built once
 	buildFlags = []string{"build"} // see race_test.go
+	settled    []string            // of the environment, whatever the test says
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +54,7 @@ func waybill(t *testing.T, dir string, env []string, stdin string, args ...strin
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir, cmd.Env, cmd.Stdin = dir, env, strings.NewReader(stdin)
+	cmd.Dir, cmd.Env, cmd.Stdin = dir, slices.Concat(settled, env), strings.NewReader(stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -92,7 +93,7 @@ type process struct {
 func start(t *testing.T, dir string, env []string, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(program, args...)
-	cmd.Dir, cmd.Env = dir, env
+	cmd.Dir, cmd.Env = dir, slices.Concat(settled, env)
 	p := &process{t: t, cmd: cmd, lines: make(chan string, 10_000), done: make(chan error, 1), errs: &lockedBuffer{}}
 	cmd.Stderr = p.errs
 	out, err := cmd.StdoutPipe()
