@@ -1,7 +1,6 @@
 package portal
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -95,12 +94,11 @@ func (c *customer) deliveries(v *Visit) error {
 		return err
 	}
 	list.Endpoints = endpoints.Data
-	if err := c.fillDeliveries(v, list); err != nil {
-		refused, is := errors.AsType[*client.Error](err)
-		if !is || refused.Status != http.StatusUnprocessableEntity && refused.Status != http.StatusBadRequest {
-			return err
-		}
-		list.Groups, list.Bad = nil, sentence(refused.Detail)
+	if list.Bad, err = refusedFilter(c.fillDeliveries(v, list)); err != nil {
+		return err
+	}
+	if list.Bad != "" {
+		list.Groups = nil
 	}
 	list.Banner = c.banner(v, endpoints.Data)
 	list.Types = typesOf(list.Groups, filter.Get("event_type"))
@@ -108,7 +106,7 @@ func (c *customer) deliveries(v *Visit) error {
 	if list.Empty && len(list.Endpoints) > 0 {
 		list.EmptyEP = &list.Endpoints[0]
 	}
-	return v.Show(Page{Name: "deliveries", Title: "Deliveries", Section: sectionDeliveries, Data: list})
+	return v.Show(Page{Name: "deliveries", Title: "Deliveries", Section: sectionDeliveries, Status: listStatus(list.Bad), Data: list})
 }
 
 // goTo leads to what an id names.

@@ -1,8 +1,6 @@
 package portal
 
 import (
-	"errors"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -69,9 +67,7 @@ func (c *customer) events(v *Visit) error {
 		query.Set("limit", strconv.Itoa(pageRows))
 		page, err = Ask[client.Page[client.Event]](v, v.tenantPath("events"), query)
 	}
-	if refused, is := errors.AsType[*client.Error](err); is && (refused.Status == http.StatusUnprocessableEntity || refused.Status == http.StatusBadRequest) {
-		list.Bad = sentence(refused.Detail)
-	} else if err != nil {
+	if list.Bad, err = refusedFilter(err); err != nil {
 		return err
 	}
 	for _, e := range page.Data {
@@ -84,7 +80,7 @@ func (c *customer) events(v *Visit) error {
 	if filter.Get("cursor") != "" {
 		list.First = addresses.with("cursor", "")
 	}
-	return v.Show(Page{Name: "events", Title: "Events", Section: sectionEvents, Data: list})
+	return v.Show(Page{Name: "events", Title: "Events", Section: sectionEvents, Status: listStatus(list.Bad), Data: list})
 }
 
 // eventPage is one event, its deliveries and its bytes.

@@ -69,7 +69,6 @@ func (o *operator) deliveries(v *Visit) error {
 	for name := range filter {
 		list.Filtered = list.Filtered || name != "state" && name != "cursor"
 	}
-	status := http.StatusOK
 	query, err := apiFilter(filter, v.Now)
 	if err == nil {
 		query.Set("limit", "50")
@@ -83,13 +82,10 @@ func (o *operator) deliveries(v *Visit) error {
 	if list.Bad, err = refusedFilter(err); err != nil {
 		return err
 	}
-	if list.Bad != "" {
-		status = http.StatusUnprocessableEntity
-	}
 	if filter.Get("cursor") != "" {
 		list.First = with.with("cursor", "")
 	}
-	return v.Show(Page{Name: "operator-deliveries", Title: "Deliveries", Section: sectionDeliveries, Status: status, Data: list})
+	return v.Show(Page{Name: "operator-deliveries", Title: "Deliveries", Section: sectionDeliveries, Status: listStatus(list.Bad), Data: list})
 }
 
 // refusedFilter makes of a filter that the API does not take a sentence for the page; other errors
@@ -100,6 +96,14 @@ func refusedFilter(err error) (string, error) {
 		return "", err
 	}
 	return sentence(refused.Detail), nil
+}
+
+// listStatus is the status of a list whose filter was taken, or not.
+func listStatus(bad string) int {
+	if bad != "" {
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusOK
 }
 
 // replay replays the chosen deliveries, whosever they are.
@@ -185,7 +189,7 @@ func (o *operator) endpoints(v *Visit) error {
 	if filter.Get("cursor") != "" {
 		data["First"] = with.with("cursor", "")
 	}
-	return v.Show(Page{Name: "operator-endpoints", Title: "Endpoints", Section: sectionEndpoints, Data: data})
+	return v.Show(Page{Name: "operator-endpoints", Title: "Endpoints", Section: sectionEndpoints, Status: listStatus(bad), Data: data})
 }
 
 // operatorEvent is an event of whichever tenant.
@@ -221,7 +225,7 @@ func (o *operator) events(v *Visit) error {
 	if filter.Get("cursor") != "" {
 		data["First"] = with.with("cursor", "")
 	}
-	return v.Show(Page{Name: "operator-events", Title: "Events", Section: sectionDeliveries, Data: data})
+	return v.Show(Page{Name: "operator-events", Title: "Events", Section: sectionDeliveries, Status: listStatus(bad), Data: data})
 }
 
 // foundRow is something that a search found, with its page.
@@ -263,7 +267,7 @@ func (o *operator) search(v *Visit) error {
 	if len(rows) > 0 && rows[0].By == "id" && rows[len(rows)-1].Page != "" && (len(rows) == 1 || rows[0].Type == "attempt") {
 		return v.Redirect(rows[len(rows)-1].Page, "")
 	}
-	return v.Show(Page{Name: "search", Title: "Search", Data: map[string]any{"Rows": rows, "Q": filter.Get("q"), "Tenant": filter.Get("tenant"), "More": found.More, "Bad": bad}})
+	return v.Show(Page{Name: "search", Title: "Search", Status: listStatus(bad), Data: map[string]any{"Rows": rows, "Q": filter.Get("q"), "Tenant": filter.Get("tenant"), "More": found.More, "Bad": bad}})
 }
 
 // audited is one act in the record of who did what.

@@ -53,7 +53,7 @@ func (o *operator) tenants(v *Visit) error {
 	if filter.Get("cursor") != "" {
 		data["First"] = with.with("cursor", "")
 	}
-	return v.Show(Page{Name: "tenants", Title: "Tenants", Section: sectionTenants, Data: data})
+	return v.Show(Page{Name: "tenants", Title: "Tenants", Section: sectionTenants, Status: listStatus(bad), Data: data})
 }
 
 // tenantForm is the form that makes or changes a tenant, with what is in its fields.
