@@ -34,7 +34,7 @@ type deliveryPage struct {
 	Draft    string // the address of the endpoint's page, where this was a good test of a draft
 	Newer    string // the addresses of the failed deliveries beside this one
 	Older    string
-	Verb     string // on the button
+	Verb     string // on the button; "": there is none
 }
 
 // shownAttempts is how many attempts one page shows; their details share a budget, so that the
@@ -65,6 +65,9 @@ func (c *customer) delivery(v *Visit) error {
 	}
 	if d.State == "pending" {
 		page.Verb = "Send now"
+	}
+	if d.Waiting != nil && d.Waiting.Reason == "order" {
+		page.Verb = "" // nothing jumps that queue
 	}
 	if page.Payload, page.Gone, err = readPayload(v, d.EventID); err != nil {
 		return err
