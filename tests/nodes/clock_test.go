@@ -85,7 +85,7 @@ func setClock(t *testing.T, step string) {
 	end()
 	r.awaitAll(time.Minute)
 	waits := r.latencies(tenants, stepped.Add(-time.Second), time.Now())
-	if longest := waits[len(waits)-1]; longest > 5*time.Second {
+	if longest := waits[len(waits)-1]; longest > time.Minute { // believed, either clock would make it hours
 		t.Errorf("an event of a healthy tenant waited %s", longest)
 	}
 	c.finish(r)

@@ -93,6 +93,7 @@ func (c *cluster) nodeID(n *node, tenants []string, r *receiver) string {
 // A restart must not send again what is under way or done. 200 are pending, the worker is
 // killed in the middle, and three start at the same moment; five times.
 func TestNodes_restartStorms(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	c := newCluster(t, pgtest.DSN(t))
 	r := newReceiver(t)
 	const slots, pending = 20, 200

@@ -20,6 +20,11 @@ func TestMain(m *testing.M) {
 		fmt.Println("several nodes are tried without -short: what is tried takes its time")
 		os.Exit(0)
 	}
+	// Those that run side by side wait for dead nodes to be missed, most of the time.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	var err error
 	if binary, err = program.Binary(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
