@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/heap"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
@@ -24,6 +25,7 @@ type work struct {
 	probe    bool            // sent to see whether the server is back
 	careful  bool            // written down as a suspect before it is attempted
 	unsent   bool            // waits for that
+	fresh    bool            // did not join its lane's line, see freshAfter
 	given    bool            // its shard was given up while it waited: it must not be attempted
 }
 
@@ -53,7 +55,9 @@ type lane struct {
 	endpoint *endpointQueue
 	kind     outbox.Lane
 	ready    []*work
-	inMemory int // ready, in flight or unrecorded
+	fresh    []*work // handed over while a long line waits, see freshAfter
+	passed   bool    // the last one chosen was a fresh one
+	inMemory int     // ready, fresh, in flight or unrecorded
 	inFlight int
 
 	// Rows at or before cursor were taken into memory, or were written since and are known
@@ -70,6 +74,46 @@ type lane struct {
 	left    map[outbox.DeliveryID]struct{}
 	readAt  time.Time // wakeAt, or the breaker's next probe if that is later
 	pos     int       // in the wake heap, −1 while not there
+}
+
+// waiting is how many could be sent at once.
+func (l *lane) waiting() int { return len(l.ready) + len(l.fresh) }
+
+// oldest is the one in memory that has been due longest. There is one.
+func (l *lane) oldest() *work {
+	if len(l.ready) == 0 {
+		return l.fresh[0]
+	}
+	return l.ready[0]
+}
+
+// choose takes the next one out: by place, and every second time a fresh one. There is one.
+func (l *lane) choose() *work {
+	from := &l.ready
+	if len(l.ready) == 0 || len(l.fresh) > 0 && !l.passed {
+		from = &l.fresh
+	}
+	l.passed = from == &l.fresh
+	w := (*from)[0]
+	(*from)[0] = nil
+	*from = (*from)[1:]
+	return w
+}
+
+// behind reports whether a live delivery that is due at the given time would wait in a long line.
+func (l *lane) behind(at time.Time) bool {
+	return len(l.ready) > 0 && at.Sub(l.ready[0].due.NextAt) >= freshAfter
+}
+
+// remove takes one that was not chosen out, and reports whether it was there.
+func (l *lane) remove(w *work) bool {
+	for _, from := range []*[]*work{&l.ready, &l.fresh} {
+		if i := slices.Index(*from, w); i >= 0 {
+			*from = append((*from)[:i:i], (*from)[i+1:]...)
+			return true
+		}
+	}
+	return false
 }
 
 // lower notes that a row at p waits in the database.

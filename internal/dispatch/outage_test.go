@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,8 @@ func TestNode_outageIsSurvivedWithoutAStampede(t *testing.T) {
 		server := &limitedServer{perSecond: 20, at: begin}
 		perSecond := map[int]int{}
 		tooMany, after, probes := 0, 0, 0
-		r.sender.script(func(_ context.Context, _ sent) attempt.Outcome {
+		arrived := map[outbox.EventID]time.Time{}
+		r.sender.script(func(_ context.Context, s sent) attempt.Outcome {
 			time.Sleep(20 * time.Millisecond)
 			r.sender.mu.Lock()
 			defer r.sender.mu.Unlock()
@@ -53,6 +55,7 @@ func TestNode_outageIsSurvivedWithoutAStampede(t *testing.T) {
 				o := failed(429)
 				return o
 			}
+			arrived[s.Event] = now
 			return delivered()
 		})
 		r.run()
@@ -62,11 +65,30 @@ func TestNode_outageIsSurvivedWithoutAStampede(t *testing.T) {
 		if probes < 20+4 || probes > 20+10+5 {
 			t.Errorf("%d attempts while the server was down for ten minutes, want about 25", probes)
 		}
-		took := r.until("all 2,000 delivered", 15*time.Minute, func() bool {
+		// What happens while the past is told: five events a second.
+		r.until("the server is back", 15*time.Minute, func() bool {
 			r.sender.mu.Lock()
 			defer r.sender.mu.Unlock()
-			return after-tooMany == 2000
+			return after > 0
 		})
+		news := map[outbox.EventID]time.Time{}
+		for range 300 {
+			news[r.publish(acme, 1, true)[0]] = time.Now()
+			time.Sleep(200 * time.Millisecond)
+		}
+		took := r.until("everything delivered", 15*time.Minute, func() bool {
+			r.sender.mu.Lock()
+			defer r.sender.mu.Unlock()
+			return after-tooMany == 2000+len(news)
+		})
+		var waits []time.Duration
+		for id, at := range news {
+			waits = append(waits, arrived[id].Sub(at))
+		}
+		slices.Sort(waits)
+		if p95 := waits[len(waits)*95/100]; p95 > 30*time.Second {
+			t.Errorf("one in twenty of the events since the outage waited %v and more behind those of before", p95)
+		}
 		t.Logf("%d attempts while down; %d after, %d of them 429; drained in %v", probes, after, tooMany, took)
 		if tooMany*10 >= after {
 			t.Errorf("%d of %d requests after the outage were answered 429", tooMany, after)
@@ -81,7 +103,7 @@ func TestNode_outageIsSurvivedWithoutAStampede(t *testing.T) {
 			t.Errorf("the outage is remembered as %+v", o)
 		}
 		r.halt()
-		if got := r.states(acme)[outbox.StateDelivered]; got != 2000 {
+		if got := r.states(acme)[outbox.StateDelivered]; got != 2000+len(news) {
 			t.Errorf("%d delivered", got)
 		}
 		r.balanced()

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
@@ -103,21 +104,28 @@ func (s *scheduler) heads(heads []outbox.Head) {
 func (s *scheduler) park(e *endpointQueue) {
 	for i := range e.lanes {
 		l := &e.lanes[i]
-		for _, w := range l.ready {
+		for _, w := range slices.Concat(l.ready, l.fresh) {
 			s.unready(w)
 			l.lower(positionOf(&w.due.Delivery))
 		}
-		l.ready = nil
+		l.ready, l.fresh = nil, nil
 		s.wake(l)
 	}
 	s.settle(e)
 }
 
-// unready takes back what admit did, but for the lane's list.
+// unready takes back what admit or offer did, but for the lane's list.
 func (s *scheduler) unready(w *work) {
-	w.endpoint.tenant.ready--
-	s.bytesReady -= w.bytes()
+	s.leaveReady(w)
 	s.forget(w)
+}
+
+// leaveReady takes a delivery that leaves its line off the counts.
+func (s *scheduler) leaveReady(w *work) {
+	s.bytesReady -= w.bytes()
+	if !w.fresh {
+		w.endpoint.tenant.ready--
+	}
 }
 
 // drop forgets deliveries that were ended elsewhere, unless they are in flight already.
@@ -138,12 +146,8 @@ func (s *scheduler) drop(ids []outbox.DeliveryID) {
 			continue
 		}
 		l := &w.endpoint.lanes[w.due.Lane]
-		for i, r := range l.ready {
-			if r == w {
-				l.ready = append(l.ready[:i:i], l.ready[i+1:]...)
-				s.unready(w)
-				break
-			}
+		if l.remove(w) {
+			s.unready(w)
 		}
 		s.settle(w.endpoint)
 		s.wake(l)

@@ -168,7 +168,7 @@ func TestScheduler_losesNoRow(t *testing.T) {
 			case 2:
 				commit(rapid.IntRange(1, 4).Draw(t, "n"), outbox.LaneReplay, 0)
 			case 3:
-				commit(1, outbox.LaneLive, time.Second)
+				commit(1, outbox.LaneLive, rapid.SampledFrom([]time.Duration{time.Second, -freshAfter}).Draw(t, "in"))
 			case 4:
 				ask()
 			case 5:

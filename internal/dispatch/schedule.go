@@ -13,6 +13,10 @@ const (
 	// handed is how many times its limit an endpoint may have ready of what was handed over by the
 	// router, which costs nothing to get and much to read again.
 	handed = 64
+	// freshAfter is how long the first in an endpoint's line has been due when what is routed now
+	// does not join it: after an outage, news would wait until all of the past is told. Every
+	// second turn is theirs, unless the endpoint keeps order.
+	freshAfter = 10 * time.Second
 	// leastRoom is what an endpoint may keep ready although its tenant's others already fill the
 	// tenant's share of memory: a dead endpoint must not starve a healthy one of prefetch.
 	leastRoom = 2
@@ -173,7 +177,7 @@ func (e *endpointQueue) nextLane() *lane {
 	live, replay := &e.lanes[outbox.LaneLive], &e.lanes[outbox.LaneReplay]
 	replayMay := len(replay.ready) > 0 && replay.inFlight < e.replaySlots() && !e.tenant.noReplays
 	switch {
-	case len(live.ready) > 0 && !(replayMay && e.turn%replayShare == replayShare-1):
+	case live.waiting() > 0 && !(replayMay && e.turn%replayShare == replayShare-1):
 		return live
 	case replayMay:
 		return replay
@@ -245,12 +249,9 @@ func (s *scheduler) next() *work {
 	}
 	e, _ := t.endpoints.first() // settle keeps a tenant in the queue only while it has one
 	l := e.nextLane()
-	w := l.ready[0]
-	l.ready[0] = nil
-	l.ready = l.ready[1:]
+	w := l.choose()
 	e.turn++
-	t.ready--
-	s.bytesReady -= w.bytes()
+	s.leaveReady(w)
 	s.queue.chosen(t)
 	t.endpoints.chosen(e)
 	s.begin(w)
@@ -361,7 +362,7 @@ func (s *scheduler) release(d *outbox.Delivery, exists bool) {
 }
 
 // offer takes a freshly routed delivery into memory if there is room and nothing older waits to
-// be read; otherwise it is left for a fetch.
+// be read, or what waits is much older; otherwise it is left for a fetch.
 func (s *scheduler) offer(d outbox.Due) {
 	delete(s.reserved, d.ID)
 	e := s.endpoint(d.Endpoint, d.Tenant, d.Shard)
@@ -371,28 +372,45 @@ func (s *scheduler) offer(d outbox.Due) {
 		s.settle(e)
 		return
 	}
+	if d.Lane == outbox.LaneLive && !d.Strict() && !e.held() && e.breaker.may() && l.behind(d.NextAt) &&
+		len(l.fresh) < prefetch*e.slots() && s.bytesReady < s.readyBytes/2 && d.Payload != nil {
+		if w := s.admitted(l, d); w != nil {
+			w.fresh = true
+			l.fresh = append(l.fresh, w)
+		}
+		s.settle(e)
+		return
+	}
 	l.lower(positionOf(&d.Delivery))
 	s.wake(l)
 }
 
 // admit makes a delivery ready, unless it is in memory already.
 func (s *scheduler) admit(l *lane, d outbox.Due) {
+	if w := s.admitted(l, d); w != nil {
+		l.ready = append(l.ready, w)
+		l.endpoint.tenant.ready++
+	}
+}
+
+// admitted takes a delivery into memory, for the caller to put in a line; nil if that is not to
+// be: it is in memory already, it is being routed, or the ward has it.
+func (s *scheduler) admitted(l *lane, d outbox.Due) *work {
 	if _, reserved := s.reserved[d.ID]; reserved {
 		s.reserved[d.ID] = true
-		return
+		return nil
 	}
 	if s.taken[d.ID] != nil {
-		return
+		return nil
 	}
 	w := &work{due: d, endpoint: l.endpoint}
 	s.taken[d.ID] = w
 	l.inMemory++
 	if s.ward.takes(w) {
-		return
+		return nil
 	}
-	l.ready = append(l.ready, w)
-	l.endpoint.tenant.ready++
 	s.bytesReady += w.bytes()
+	return w
 }
 
 // lower notes that a delivery waits in the database.

@@ -78,7 +78,7 @@ func (s *scheduler) runnableSince(now time.Time) time.Time {
 	for _, t := range s.queue.waiting {
 		for _, e := range t.endpoints.waiting {
 			if l := e.nextLane(); l != nil {
-				since(l.ready[0].due.NextAt)
+				since(l.oldest().due.NextAt)
 			}
 		}
 	}
