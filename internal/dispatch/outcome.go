@@ -57,8 +57,8 @@ type news struct {
 	hopeless bool
 }
 
-// learn lets the endpoint's breaker and pace know how an attempt ended. now is database time,
-// random from [0, 1).
+// learn lets the endpoint's breaker and pace know how an attempt ended. It is called before ended,
+// which puts the endpoint where what was learned wants it. now is database time, random from [0, 1).
 func (s *scheduler) learn(w *work, o *outbox.Attempt, retryAfter time.Duration, now time.Time, random float64) news {
 	e := w.endpoint
 	mono := s.clock()

@@ -111,7 +111,6 @@ func TestScheduler_losesNoRow(t *testing.T) {
 		end := func(i int) {
 			x := flying[i]
 			flying = append(flying[:i:i], flying[i+1:]...)
-			w.ended(x, time.Second)
 			outcome := rapid.IntRange(0, 5).Draw(t, "outcome")
 			if healed {
 				outcome = 2
@@ -119,15 +118,18 @@ func TestScheduler_losesNoRow(t *testing.T) {
 			switch outcome {
 			case 0: // retry: the row moves, then the scheduler hears of it
 				w.learn(x, &outbox.Attempt{Outcome: outbox.OutcomeTransient, Kind: outbox.KindTimeout}, 0, w.now, 0.5)
+				w.ended(x, time.Second)
 				d := db[x.due.ID]
 				d.Attempt++
 				d.NextAt = w.now.Add(time.Duration(rapid.IntRange(1, 5000).Draw(t, "backoff")) * time.Millisecond)
 				db[d.ID] = d
 				w.recorded(x, d.NextAt)
 			case 1:
+				w.ended(x, time.Second)
 				w.abandoned(x, w.now)
 			default:
 				w.learn(x, &outbox.Attempt{Outcome: outbox.OutcomeDelivered}, 0, w.now, 0.5)
+				w.ended(x, time.Second)
 				delete(db, x.due.ID)
 				delivered++
 				w.recorded(x, time.Time{})

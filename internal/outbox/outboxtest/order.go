@@ -16,7 +16,6 @@ var order = topic{"strict order", []promise{
 	{"a try that is to be repeated keeps the turn", orderWaitsForRetries},
 	{"running a batch again gives no second turn", orderFinishAgain},
 	{"a dead one holds its key where the endpoint says so", orderHolds},
-	{"a parked one tells whom it waits for", orderPredecessors},
 	{"what is planned behind a dead one that holds is parked", orderPlannedBehindHeld},
 	{"a discarded backlog lets go of the key", orderDiscarded},
 	{"a cancelled one does not hold", orderCancelledHoldsNothing},

@@ -11,6 +11,7 @@ var waiting = topic{"what deliveries wait behind", []promise{
 	{"what waits is counted for each endpoint, up to a limit", backlogs},
 	{"a tenant's backlogs are its own", backlogsOfTenant},
 	{"those ahead are counted by lane and place, up to a limit", countsAhead},
+	{"a parked one tells whom it waits for", orderPredecessors},
 }}
 
 func limitsAreShown(w *world) {
