@@ -40,6 +40,7 @@ func newDocument(routes []*route, version string) (*document, error) {
 		},
 		Servers: []*huma.Server{{URL: "/"}},
 		Components: &huma.Components{
+			Headers: answerHeaders,
 			Schemas: registry,
 			SecuritySchemes: map[string]*huma.SecurityScheme{
 				"key": {Type: "http", Scheme: "bearer"},
@@ -194,6 +195,7 @@ func (r *route) operation(registry huma.Registry) *huma.Operation {
 	for _, status := range r.problems() {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{
 			Description: describeStatus(status),
+			Headers:     r.describeHeaders(status),
 			Content: map[string]*huma.MediaType{
 				"application/problem+json": {Schema: registry.Schema(reflect.TypeFor[Problem](), true, "")},
 			},
@@ -227,7 +229,7 @@ func (p param) describe() *huma.Param {
 }
 
 func (r *route) describeAnswer(registry huma.Registry, status int, body any) *huma.Response {
-	answer := &huma.Response{Description: http.StatusText(status)}
+	answer := &huma.Response{Description: http.StatusText(status), Headers: r.describeHeaders(status)}
 	if status == http.StatusNoContent || r.gateway {
 		return answer
 	}

@@ -80,4 +80,15 @@ func (s *sightings) check(t *testing.T, r *http.Request, a *reply) {
 		t.Errorf("%s: status %d is not in the document (%v); body %s", a.what, a.status, known.statuses(), a.body)
 	}
 	s.seen[pattern][a.status] = true
+	always, sometimes := known.headersOf(a.status)
+	for _, name := range always {
+		if a.header.Get(name) == "" {
+			t.Errorf("%s: status %d without %s", a.what, a.status, name)
+		}
+	}
+	for name := range answerHeaders {
+		if a.header.Get(name) != "" && !slices.Contains(append(always, sometimes...), name) {
+			t.Errorf("%s: status %d with %s, which is not in the document", a.what, a.status, name)
+		}
+	}
 }
