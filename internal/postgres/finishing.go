@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -196,17 +195,6 @@ func storable(s string) string {
 		return s
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-}
-
-func headerText(headers []outbox.Header) zeronull.Text {
-	if len(headers) == 0 {
-		return ""
-	}
-	text, err := json.Marshal(headers)
-	if err != nil {
-		panic("strings do not fail: " + err.Error())
-	}
-	return zeronull.Text(text)
 }
 
 // queueDelivered ends deliveries of the same round, whatever their attempt number says: the
