@@ -63,7 +63,7 @@ type jobRow struct {
 	Reached int // done and not skipped
 }
 
-func (v *Visit) jobRow(kind jobKind, j client.Job, endpoints []client.Endpoint) jobRow {
+func jobRowOf(kind jobKind, j client.Job, endpoints []client.Endpoint) jobRow {
 	row := jobRow{Job: j, Kind: kind, Chip: jobChip(&j), About: aboutJob(kind, &j, endpoints), Percent: 100, Left: max(0, j.Matched-j.Done), Reached: j.Done - j.Skipped}
 	if j.Matched > 0 {
 		row.Percent = min(100, j.Done*100/j.Matched)
@@ -155,7 +155,7 @@ func (c *customer) job(v *Visit) error {
 	if err != nil {
 		return err
 	}
-	page := jobPage{jobRow: v.jobRow(replayJobs, j, endpoints.Data), Crumb: Link{v.at("recover"), sectionRecover}, MayStop: v.May("replay")}
+	page := jobPage{jobRow: jobRowOf(replayJobs, j, endpoints.Data), Crumb: Link{v.at("recover"), sectionRecover}, MayStop: v.May("replay")}
 	page.URL = v.at("recover", j.ID)
 	failed := url.Values{"state": {"dead"}}
 	if j.Filter.EndpointID != "" {
@@ -199,7 +199,7 @@ func (o *operator) jobs(v *Visit, kind jobKind) error {
 	var rows []row
 	refresh := 0
 	for _, j := range page.Data {
-		r := row{v.jobRow(kind, j, nil), v.Path("tenants", j.Tenant)}
+		r := row{jobRowOf(kind, j, nil), v.Path("tenants", j.Tenant)}
 		r.URL = v.Path(kind.Path, j.ID)
 		if j.State == "running" {
 			refresh = 3
@@ -228,7 +228,7 @@ func (o *operator) job(v *Visit, kind jobKind) error {
 	if kind.Path == "replays" {
 		return v.Redirect(v.Path("portal", j.Tenant, "recover", j.ID), "")
 	}
-	page := jobPage{jobRow: v.jobRow(kind, j, nil), Crumb: Link{v.Path(kind.Path), kind.Title}, MayStop: j.Type != "delete_tenant" && v.May(string(outbox.PermissionAdmin))}
+	page := jobPage{jobRow: jobRowOf(kind, j, nil), Crumb: Link{v.Path(kind.Path), kind.Title}, MayStop: j.Type != "delete_tenant" && v.May(string(outbox.PermissionAdmin))}
 	page.URL = v.Path(kind.Path, j.ID)
 	return v.showJob(page, sectionReplays)
 }

@@ -87,7 +87,7 @@ func (c *customer) showRecover(v *Visit, form recoverForm, status int) error {
 		return err
 	}
 	for _, j := range jobs.Data {
-		row := v.jobRow(replayJobs, j, endpoints.Data)
+		row := jobRowOf(replayJobs, j, endpoints.Data)
 		row.URL = v.at("recover", j.ID)
 		page.Jobs = append(page.Jobs, row)
 	}
