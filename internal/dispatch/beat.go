@@ -293,6 +293,9 @@ func (n *Node) release(shards []outbox.Shard) {
 	for _, s := range shards {
 		gone[s] = true
 	}
+	if err := n.bequeath(ctx, lease, gone); err != nil {
+		n.cfg.Log.WarnContext(ctx, "cannot write down how endpoints of released shards stand", "error", err)
+	}
 	// Forget first: nothing may be routed or fetched for a shard while it changes hands.
 	flying := n.dropShards(gone)
 	held := map[outbox.Shard][]outbox.HeldSlot{}

@@ -58,6 +58,24 @@ func (n *Node) writeHealth(ctx context.Context, all bool) error {
 	return err
 }
 
+// bequeath writes down what was learned of the endpoints of shards that are about to be given up:
+// their next owner goes on from there, not from ten seconds ago.
+func (n *Node) bequeath(ctx context.Context, lease outbox.Lease, shards map[outbox.Shard]bool) error {
+	now := n.cfg.Clock.Now()
+	n.mu.Lock()
+	var rows []outbox.EndpointHealth
+	for id, e := range n.sched.endpoints {
+		if shards[e.tenant.shard] && (n.sched.changed[id] || e.unwell() || e.noted) {
+			rows = append(rows, e.health(n.sched.clock(), now))
+		}
+	}
+	n.mu.Unlock()
+	if len(rows) == 0 {
+		return nil
+	}
+	return n.cfg.Store.WriteHealth(ctx, lease, rows, now)
+}
+
 // loadHealth goes on from what the shards' former owner learned.
 func (n *Node) loadHealth(ctx context.Context, shards []outbox.Shard) error {
 	rows, err := n.cfg.Store.LoadHealth(ctx, shards)
