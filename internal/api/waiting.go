@@ -106,6 +106,7 @@ func behind(first *outbox.Predecessor, now time.Time) *waitingView {
 		view.Detail = "The endpoint is strict and holds: a delivery with the same ordering key is a dead letter. Replay it, or discard the endpoint's backlog."
 	case first.NextAt.After(now):
 		view.Until = stampOf(first.NextAt)
+		view.ETA = view.Until // what it waits for takes an attempt's time
 	}
 	return view
 }

@@ -59,7 +59,7 @@ func TestWhyWaiting_namesTheReasonThatHolds(t *testing.T) {
 			want: told{Reason: waitOrder, Ahead: -1, Behind: behindView{before.String(), "pending"}}},
 		"another of its key is tried again later": {
 			change: parked, first: outbox.Predecessor{ID: before, NextAt: in(time.Minute)},
-			want: told{Reason: waitOrder, Ahead: -1, Until: time.Minute, Behind: behindView{before.String(), "pending"}}},
+			want: told{Reason: waitOrder, Ahead: -1, Until: time.Minute, ETA: time.Minute, Behind: behindView{before.String(), "pending"}}},
 		"a dead one holds its key": {
 			change: parked, first: outbox.Predecessor{ID: before, Dead: true},
 			want: told{Reason: waitOrder, Ahead: -1, Behind: behindView{before.String(), "dead"}}},
