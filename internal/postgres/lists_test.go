@@ -77,6 +77,7 @@ func TestStore_listsReadAFewRowsOfAMillion(t *testing.T) {
 		"events, oldest first":       events(50, true, func(eq) {}),
 		"events of a day":            events(50, false, func(q eq) { q.From, q.To = span(2, 18) }),
 		"events, none of a day":      events(0, true, func(q eq) { q.From, q.To = span(2, 18); q.EventTypes = []string{"none"} }),
+		"events that nobody routed":  events(50, true, func(eq) {}),
 		"failed events":              events(0, false, func(q eq) { q.State = outbox.EventFailed }),
 		"pending events":             events(50, false, func(q eq) { q.State = outbox.EventUnrouted }),
 		"cancelled events of a day":  events(0, false, func(q eq) { q.State = outbox.EventCancelled; q.From, q.To = span(2, 18) }),
@@ -157,6 +158,13 @@ func (b *backlog) seedMillion(began time.Time) {
 		INSERT INTO waybill.dead_letter (shard, dlv, tenant, endpoint, event, event_type, sequence, round, attempt, state, reason, sendable_at, at)
 		SELECT shard, dlv, tenant, endpoint, event, type, n + 1, 0, 1, 'dead', 'permanent', at, at FROM seed WHERE fate = 'dead' ORDER BY n`)
 	b.must(`DROP TABLE seed`)
+	// Dispatch is down, and 40,000 events wait to be routed. They are the oldest.
+	b.must(`
+		INSERT INTO waybill.event (shard, tenant, id, type, payload, sha256, created_at)
+		SELECT $1, $2, (lpad(to_hex(floor(extract(epoch FROM $3::timestamptz) * 1000)::bigint - 1), 12, '0') || '7' || substr(md5('w' || n), 1, 19))::uuid,
+			'waiting', '\x7b7d', '\x00', $3
+		FROM generate_series(1, 40000) AS n`, shard, tenant, began)
+	b.must(`INSERT INTO waybill.outbox (shard, kind, tenant, event) SELECT shard, 0, tenant, id FROM waybill.event WHERE type = 'waiting' ORDER BY id`)
 	b.must(`VACUUM (ANALYZE)`)
 }
 
@@ -167,7 +175,7 @@ func (a *application) entriesMet() (n int64) {
 	err := a.QueryRow(a.t.Context(), `
 		SELECT sum(idx_tup_read)::bigint
 		FROM pg_stat_user_indexes
-		WHERE schemaname = 'waybill' AND relname ~ '^(delivery|dead_letter|event|attempt)'`).Scan(&n)
+		WHERE schemaname = 'waybill' AND relname ~ '^(delivery|dead_letter|event|attempt|outbox)'`).Scan(&n)
 	if err != nil {
 		a.t.Fatal(err)
 	}
