@@ -76,7 +76,7 @@ const lastAttempt = `
 	WHERE a.shard = r.shard AND a.dlv = r.dlv AND r.attempt > 0
 		AND a.id >= (lpad(to_hex(('x0000' || translate(left(r.dlv::text, 13), '-', ''))::bit(64)::bigint - 360000), 12, '0') || repeat('0', 20))::uuid
 		AND a.id < (SELECT (lpad(to_hex(floor(extract(epoch FROM now()))::bigint * 1000 + 86400000), 12, '0') || repeat('0', 20))::uuid)
-	ORDER BY a.n DESC
+	ORDER BY a.round DESC, a.n DESC, a.id DESC
 	LIMIT 1`
 
 // conditions returns what the query asks of a row r that was read, adding its parameters to args.

@@ -72,7 +72,7 @@ func queueViews(b *pgx.Batch, tenant outbox.TenantRef, keys []deliveryKey, list 
 			SELECT a.id, a.n, a.at, a.duration, a.status_code, a.kind, a.message
 			FROM waybill.attempt AS a
 			WHERE a.shard = w.shard AND a.dlv = w.dlv AND a.id >= $3
-			ORDER BY a.n DESC
+			ORDER BY a.round DESC, a.n DESC, a.id DESC
 			LIMIT 1
 		) AS a ON true
 		CROSS JOIN LATERAL (
@@ -98,7 +98,7 @@ func queueViews(b *pgx.Batch, tenant outbox.TenantRef, keys []deliveryKey, list 
 					NULL, NULL, NULL, NULL, NULL, NULL
 				FROM waybill.attempt AS f
 				WHERE f.shard = w.shard AND f.dlv = w.dlv AND f.id >= $3 AND f.final AND f.outcome = 'delivered'
-				ORDER BY f.n DESC
+				ORDER BY f.round DESC, f.n DESC
 				LIMIT 1
 			)
 			ORDER BY rank

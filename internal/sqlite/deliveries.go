@@ -93,7 +93,7 @@ func deliveryView(r *session, id outbox.DeliveryID) (v outbox.DeliveryView, err 
 			SELECT finished_at
 			FROM waybill_attempt
 			WHERE dlv = ? AND final = 1 AND outcome = 'delivered'
-			ORDER BY n DESC
+			ORDER BY n DESC, round DESC
 			LIMIT 1`,
 			[]any{id[:]}, timeTo{&v.FinishedAt}); err != nil {
 			return v, err
@@ -109,7 +109,7 @@ func lastAttempt(r *session, id outbox.DeliveryID) (*outbox.AttemptSummary, erro
 		SELECT id, n, at, duration, status_code, kind, message
 		FROM waybill_attempt
 		WHERE dlv = ?
-		ORDER BY n DESC, id DESC
+		ORDER BY n DESC, round DESC, id DESC
 		LIMIT 1`,
 		[]any{id[:]},
 		idTo{(*[16]byte)(&a.ID)}, &a.N, timeTo{&a.At}, lengthTo{&a.Duration}, &a.StatusCode, &a.Kind, &a.Message)

@@ -43,7 +43,7 @@ func standingOf(r *session, id outbox.DeliveryID) (standing, error) {
 		FROM waybill_attempt a
 		LEFT JOIN waybill_event v ON v.shard = a.shard AND v.tenant = a.tenant AND v.id = a.event
 		WHERE a.dlv = ? AND a.final = 1 AND a.outcome = 'delivered'
-		ORDER BY a.n DESC
+		ORDER BY a.n DESC, a.round DESC
 		LIMIT 1`,
 		[]any{id[:]}, deliveryTo(&at.Delivery)...)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -72,8 +72,12 @@ func lateDeliveredOfEarlierRound(w *world) {
 	w.equal("the new round", w.stored(again), again)
 	w.equal("tries kept", len(w.attempts(again)), 1)
 	w.verify()
+	// Both rounds end with the same number of tries: the newer one is what is shown and replayed.
 	w.finish(w.delivered(again))
 	w.ended(again, outbox.StateDelivered)
+	w.equal("the round that is shown", w.view(again).Round, again.Round)
+	w.replay(again)
+	w.equal("the round of the next replay", w.stored(again).Round, again.Round+1)
 	w.verify()
 }
 
