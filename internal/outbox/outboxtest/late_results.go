@@ -12,6 +12,7 @@ var lateResults = topic{"late results", []promise{
 	{"a late 200 of the same round wins, whatever its number", lateDeliveredWins},
 	{"a late failure changes nothing but is kept", lateFailureIsKept},
 	{"a late 200 of an earlier round does not end the new one", lateDeliveredOfEarlierRound},
+	{"a late 200 of an earlier round does not stand for the one that ended since", lateDeliveredAfterTheNextRound},
 	{"a late failure of an earlier round does not end the new one", lateFailureOfEarlierRound},
 	{"a result of a delivery that ended is kept", resultAfterTheEnd},
 	{"two owners finishing the same delivery keep the books", twoOwners},
@@ -72,9 +73,18 @@ func lateDeliveredOfEarlierRound(w *world) {
 	w.equal("the new round", w.stored(again), again)
 	w.equal("tries kept", len(w.attempts(again)), 1)
 	w.verify()
-	// Both rounds end with the same number of tries: the newer one is what is shown and replayed.
 	w.finish(w.delivered(again))
 	w.ended(again, outbox.StateDelivered)
+	w.verify()
+}
+
+func lateDeliveredAfterTheNextRound(w *world) {
+	again, late := w.revived(w.delivered)
+	w.finish(w.delivered(again))
+	w.now = w.now.Add(time.Minute)
+	late.Attempt.ID = outbox.NewAttemptID(w.now) // ids say nothing about rounds
+	w.finish(late)
+	// Both rounds have ended, with the same number of tries.
 	w.equal("the round that is shown", w.view(again).Round, again.Round)
 	w.replay(again)
 	w.equal("the round of the next replay", w.stored(again).Round, again.Round+1)
