@@ -104,12 +104,19 @@ func recovery(ctx context.Context, r *rig) (map[string]Figures, error) {
 }
 
 // backlog: the same throughput with and without a dead endpoint's rows pending, a million of them
-// where the run is long enough to make so many (12,500 for each second of --duration).
+// where the run is long enough to make so many (12,500 for each second of --duration). As many events
+// are delivered beforehand: a database gets slower as it outgrows its memory, whatever it holds.
 func backlog(ctx context.Context, r *rig) (map[string]Figures, error) {
-	for _, group := range []string{"empty", "beside"} {
+	for _, group := range []string{"past", "empty", "beside"} {
 		if err := r.customers(ctx, group, "hook", tenants, "active"); err != nil {
 			return nil, err
 		}
+	}
+	rows := min(1_000_000, int64(12_500*r.duration.Seconds()))
+	past := throughput(r, "past", 100, 4)
+	past.Events, past.Duration = rows, 2*r.duration
+	if _, err := r.measure(ctx, past); err != nil {
+		return nil, err
 	}
 	l := throughput(r, "empty", 100, 4)
 	l.Duration /= 2
@@ -120,7 +127,6 @@ func backlog(ctx context.Context, r *rig) (map[string]Figures, error) {
 	if err := r.customers(ctx, "dead", "hook", 1, "paused"); err != nil {
 		return nil, err
 	}
-	rows := min(1_000_000, int64(12_500*r.duration.Seconds()))
 	dead, err := r.publish(ctx, load{Group: "dead", Tenants: 1, Batch: 1000, Workers: 2, Events: rows, Backlog: 1 << 40, Duration: r.duration, Leave: true})
 	if err != nil {
 		return nil, err
