@@ -2,7 +2,7 @@
 
 GO ?= go
 
-.PHONY: help build test short fuzz lint generate bench prepare clean
+.PHONY: help build test short fuzz audit lint generate bench prepare clean
 
 help: ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -40,6 +40,12 @@ fuzz: ## what strangers write, in FUZZTIME=1m for each way to read it; nightly i
 		echo "== $$target"; \
 		$(GO) test ./$${target%.*} -run '^$$' -fuzz "^$${target##*.}\$$" -fuzztime $(FUZZTIME) || failed=1; \
 	done; exit $$failed
+
+# VULNDB: another database of vulnerabilities than vuln.go.dev, by URL.
+audit: ## what was downloaded, what is known to be vulnerable in it, two builds alike; nightly in CI
+	$(GO) mod verify
+	$(GO) tool -modfile=tools/go.mod govulncheck $(if $(VULNDB),-db $(VULNDB)) ./...
+	bash tools/reproducible.sh
 
 lint: ## format, vet, modern idioms, staticcheck; golangci-lint where it is installed
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -144,5 +145,41 @@ func same(t *testing.T, what string, want, got []string) {
 	}
 	if diff := cmp.Diff(set(want), set(got)); diff != "" || len(want) == 0 {
 		t.Errorf("%s (-code +there):\n%s", what, diff)
+	}
+}
+
+var testName = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z0-9_]+)`")
+
+// Every test a page names is there.
+func TestDocs_theTestsOnThePagesExist(t *testing.T) {
+	declared := map[string]bool{}
+	err := filepath.WalkDir("..", func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == ".git") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`).FindAllStringSubmatch(read(t, path), -1) {
+			declared[m[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page, least := range map[string]int{"faults.md": 100} {
+		names := testName.FindAllStringSubmatch(read(t, page), -1)
+		for _, name := range names {
+			if !declared[name[1]] {
+				t.Errorf("%s names %s, which does not exist", page, name[1])
+			}
+		}
+		if len(names) < least {
+			t.Errorf("%s names %d tests", page, len(names))
+		}
 	}
 }

@@ -99,23 +99,27 @@ func TestNode_routesByTheConfigurationTheEventWasPublishedAfter(t *testing.T) {
 func TestNode_retriesThenDelivers(t *testing.T) {
 	r := newRig(t)
 	acme := r.tenant("acme", nil)
-	r.endpoint(acme, "a", nil)
+	r.endpoint(acme, "failing", nil)
+	r.endpoint(acme, "healthy", nil)
 	r.sender.script(func(_ context.Context, s sent) attempt.Outcome {
-		if s.N < 3 {
+		if s.N < 3 && s.url == "https://failing.example/hook" {
 			return failed(503)
 		}
 		return delivered()
 	})
 	r.run()
 	events := r.publish(acme, 5, true)
-	r.settled(acme, map[outbox.DeliveryState]int{outbox.StateDelivered: 5})
-	tries := map[outbox.EventID][]int{}
+	r.settled(acme, map[outbox.DeliveryState]int{outbox.StateDelivered: 10})
+	tries := map[string]map[outbox.EventID][]int{"https://failing.example/hook": {}, "https://healthy.example/hook": {}}
 	for _, s := range r.sender.all() {
-		tries[s.Event] = append(tries[s.Event], s.N)
+		tries[s.url][s.Event] = append(tries[s.url][s.Event], s.N)
 	}
-	for _, e := range events {
-		if !slices.Equal(tries[e], []int{1, 2, 3}) {
-			t.Errorf("%s: attempts %v", e, tries[e])
+	// What one server refused is sent to it again, and to nobody else.
+	for url, want := range map[string][]int{"https://failing.example/hook": {1, 2, 3}, "https://healthy.example/hook": {1}} {
+		for _, e := range events {
+			if !slices.Equal(tries[url][e], want) {
+				t.Errorf("%s: attempts %v of %s, want %v", url, tries[url][e], e, want)
+			}
 		}
 	}
 	r.balanced()
