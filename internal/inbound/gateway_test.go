@@ -173,3 +173,29 @@ func TestGateway_whoCannotAcceptSaysComeAgain(t *testing.T) {
 	w.gateway.Forget("orphan")
 	w.want("of a deleted tenant", w.stripe("orphan", `{"id":"evt_1"}`), 503)
 }
+
+// A source whose row this version cannot use (a provider that another version knew, secrets that
+// sign nothing) takes nothing unverified; its provider comes again.
+func TestGateway_whatCannotVerifyAcceptsNothing(t *testing.T) {
+	w := newWorld(t)
+	for name, spoil := range map[string]func(*outbox.Source){
+		"strange":   func(s *outbox.Source) { s.Provider = "somebody-new" },
+		"toothless": func(s *outbox.Source) { s.Secrets = nil },
+		"spoiled":   func(s *outbox.Source) { s.Secrets = []outbox.SourceSecret{{Value: ""}} },
+	} {
+		if _, _, err := w.store.PutSource(t.Context(), name, time.Now(), func(s *outbox.Source, _ bool) error {
+			s.Provider, s.Tenant, s.TenantKey = "stripe", w.acme.TenantRef, "acme"
+			s.Secrets = []outbox.SourceSecret{{ID: "sec_1", Value: secret}}
+			spoil(s) // and nobody checks it
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.gateway.Forget(name)
+		w.want(name, w.stripe(name, `{"id":"evt_1"}`), 503)
+		w.want(name+", unsigned", w.post(name, `{"id":"evt_1"}`), 503)
+	}
+	if events := w.events(); len(events) != 0 {
+		t.Errorf("%d events were accepted", len(events))
+	}
+}
