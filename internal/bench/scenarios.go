@@ -58,23 +58,54 @@ func paced(ctx context.Context, r *rig) (map[string]Figures, error) {
 	return figures, nil
 }
 
-// inbound is webhooks that arrive: verified, stored once each, and delivered to the service behind.
+// inbound is webhooks that arrive: verified, stored once each and answered, by the gateway alone where
+// nobody subscribes, and delivered to the service behind it.
 func inbound(ctx context.Context, r *rig) (map[string]Figures, error) {
-	const group = "inbound"
-	if err := r.customers(ctx, group, "hook", tenants, "active"); err != nil {
-		return nil, err
-	}
-	secret := "whsec_" + base64.StdEncoding.EncodeToString(keyring.NewKey())
-	for i := range tenants {
-		name := fmt.Sprintf("%s-%d", group, i)
-		if err := callJSON(ctx, r.client, http.MethodPut, r.url+"/v1/sources/"+name, r.key, map[string]any{
-			"provider": "standard-webhooks", "tenant": name, "event_type": "bench.event", "secrets": []string{secret},
-		}, nil); err != nil {
+	figures := map[string]Figures{}
+	for _, part := range []struct{ name, state string }{
+		{"inbound-gateway", "draft"}, // for which nothing is planned
+		{"inbound", "active"},
+	} {
+		name := part.name
+		if err := r.customers(ctx, name, "hook", tenants, part.state); err != nil {
+			return nil, err
+		}
+		secret := "whsec_" + base64.StdEncoding.EncodeToString(keyring.NewKey())
+		for i := range tenants {
+			source := fmt.Sprintf("%s-%d", name, i)
+			if err := callJSON(ctx, r.client, http.MethodPut, r.url+"/v1/sources/"+source, r.key, map[string]any{
+				"provider": "standard-webhooks", "tenant": source, "event_type": "bench.event", "secrets": []string{secret},
+			}, nil); err != nil {
+				return nil, err
+			}
+		}
+		l := throughput(r, name, 1, 64)
+		l.Secret = secret
+		var err error
+		if part.state == "active" {
+			figures[name], err = r.measure(ctx, l)
+		} else {
+			figures[name], err = r.answered(ctx, l)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	l := throughput(r, group, 1, 64)
-	l.Secret = secret
-	f, err := r.measure(ctx, l)
-	return map[string]Figures{"inbound": f}, err
+	return figures, nil
+}
+
+// answered publishes to a group that nobody is behind, and counts what was taken.
+func (r *rig) answered(ctx context.Context, l load) (Figures, error) {
+	l.Leave, l.Backlog = true, 1<<40
+	result, err := r.publish(ctx, l)
+	if err != nil {
+		return Figures{}, err
+	}
+	if result.Refused > 0 {
+		return Figures{}, fmt.Errorf("%d of %d were refused", result.Refused, result.Published+result.Refused)
+	}
+	return Figures{
+		PerSecond: float64(result.Published) / result.Elapsed.Seconds(),
+		RSS:       peakRSS(r.servers[0].cmd.Process.Pid),
+	}, nil
 }
