@@ -74,7 +74,14 @@ var sourceFields = []field[sourceEdit]{
 	},
 	{
 		name: "verify", about: "How a request is checked, for the provider custom, and what only you know of another.", schema: describe("SourceCheckInput", sourceCheckFields),
-		set:   func(s *sourceEdit, v value) { setPart(&s.Settings.Verify, v, sourceCheckFields) },
+		set: func(s *sourceEdit, v value) {
+			next := &outbox.SourceCheck{}
+			if was := s.Settings.Verify; was != nil {
+				next.ChallengeToken = was.ChallengeToken // nobody can send again what nobody is shown
+			}
+			fill(v, sourceCheckFields, next)
+			s.Settings.Verify = next
+		},
 		reset: func(s *sourceEdit) { s.Settings.Verify = nil },
 	},
 	{
@@ -214,7 +221,7 @@ var sourceCheckFields = []field[outbox.SourceCheck]{
 	},
 	checkText("secret_prefix", "Dropped from a secret that is not utf8.", func(c *outbox.SourceCheck) *string { return &c.SecretPrefix }),
 	checkText("public_url", "The address as it is written on the provider's page, where the provider signs it (Twilio, Square).", func(c *outbox.SourceCheck) *string { return &c.PublicURL }),
-	checkText("challenge_token", "Answers an unsigned handshake (Meta's hub.verify_token).", func(c *outbox.SourceCheck) *string { return &c.ChallengeToken }),
+	checkText("challenge_token", "Answers an unsigned handshake (Meta's hub.verify_token). It is never shown; left out it stays, null forgets it.", func(c *outbox.SourceCheck) *string { return &c.ChallengeToken }),
 }
 
 // answerCode is a code of responses. One that a provider takes for success must not be told to it

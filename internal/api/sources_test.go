@@ -229,6 +229,16 @@ func TestSources_showNoSecret(t *testing.T) {
 	f.tenant("acme")
 	f.call("PUT", "/v1/sources/wa", `{"provider":"meta","tenant":"acme","secrets":["of-the-app-0123456789"],"verify":{"challenge_token":"of-our-own-making"}}`).want(201)
 	f.call("GET", "/in/wa?hub.mode=subscribe&hub.challenge=42&hub.verify_token=of-our-own-making", nil, "Authorization", "-").want(http.StatusOK)
+	// Nobody can send again what nobody is shown: it stays until somebody says null.
+	has := func(body string, want any) {
+		t.Helper()
+		if got := f.call("PUT", "/v1/sources/wa", body).want(200).get("verify", "has_challenge_token"); got != want {
+			t.Errorf("%s: a token of the handshake is there: %v, want %v", body, got, want)
+		}
+	}
+	has(`{"verify":{"public_url":"https://example.com/in/wa"}}`, true)
+	has(`{"verify":{"challenge_token":null}}`, false)
+	has(`{"verify":{"challenge_token":"of-our-own-making"}}`, true)
 	f.call("PUT", "/v1/sources/wa", `{"state":"paused"}`).want(200)
 	f.call("POST", "/v1/sources/wa/secrets", `{"secret":"of-the-app-0123456789-new"}`).want(201)
 	for _, address := range []string{"/v1/sources/wa", "/v1/sources", "/v1/sources/wa/requests"} {

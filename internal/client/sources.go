@@ -41,6 +41,15 @@ type SourceCheck struct {
 	Header    string `json:"header"`
 	Form      string `json:"form"`
 	Algorithm string `json:"algorithm"`
+
+	IDHeader          string   `json:"id_header"`
+	TimeHeader        string   `json:"time_header"`
+	Milliseconds      bool     `json:"milliseconds"`
+	ToleranceSeconds  float64  `json:"tolerance_seconds"`
+	SecretEncodings   []string `json:"secret_encodings"`
+	SecretPrefix      string   `json:"secret_prefix"`
+	PublicURL         string   `json:"public_url"`
+	HasChallengeToken bool     `json:"has_challenge_token"`
 }
 
 // SourceWarning is what may lose or repeat events.

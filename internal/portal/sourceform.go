@@ -16,14 +16,16 @@ import (
 type sourceForm struct {
 	New                               bool
 	Name, Provider, Tenant, EventType string
-	Signed, Header, Form, Algorithm   string // of the provider custom
 	IDHeader, IDPointer               string
 	Providers                         []string
-	Custom                            bool
+	Custom                            bool // the provider is custom
+	Check                             sourceCheck
+	HasChallengeToken                 bool
 	Faults                            faults
 	Action, Cancel                    string
 	secret                            string
 	before                            *client.SourcePlace // where ids were
+	checks                            bool                // the source has a check of its own
 }
 
 var sourceFormFields = []string{"source", "provider", "tenant", "event_type", "secrets", "verify", "id"}
@@ -32,13 +34,12 @@ func (v *Visit) sourceForm() sourceForm {
 	typed := func(name string) string { return strings.TrimSpace(v.PostFormValue(name)) }
 	return sourceForm{
 		Name: typed("source"), Provider: typed("provider"), Tenant: typed("tenant"), EventType: typed("event_type"), secret: typed("secret"),
-		Signed: typed("signed"), Header: typed("header"), Form: typed("form"), Algorithm: typed("algorithm"),
-		IDHeader: typed("id_header"), IDPointer: typed("id_pointer"),
+		IDHeader: typed("id_header"), IDPointer: typed("id_pointer"), Check: v.sourceCheck(),
 	}
 }
 
 func (o *operator) newSource(v *Visit) error {
-	return o.showSourceForm(v, sourceForm{New: true, Provider: "stripe", Tenant: v.URL.Query().Get("tenant"), EventType: "{topic}", Signed: "{body}", Form: "{hex}", Algorithm: "sha256"}, http.StatusOK)
+	return o.showSourceForm(v, sourceForm{New: true, Provider: "stripe", Tenant: v.URL.Query().Get("tenant"), EventType: "{topic}", Check: sourceCheck{Signed: "{body}", Form: "{hex}", Algorithm: "sha256"}}, http.StatusOK)
 }
 
 func (o *operator) showSourceForm(v *Visit, f sourceForm, status int) error {
@@ -60,9 +61,9 @@ func (f *sourceForm) body() ([]byte, error) {
 	}
 	if f.New {
 		request["provider"], request["secrets"] = f.Provider, []string{f.secret}
-		if f.Provider == inbound.Custom {
-			request["verify"] = map[string]string{"signed": f.Signed, "header": f.Header, "form": f.Form, "algorithm": f.Algorithm}
-		}
+	}
+	if check := f.Check.request(f.Provider == inbound.Custom, f.checks); check != nil {
+		request["verify"] = check
 	}
 	place := map[string]any{}
 	if f.IDHeader != "" {
@@ -147,7 +148,8 @@ func (o *operator) editSource(v *Visit) error {
 	if err != nil {
 		return err
 	}
-	f := sourceForm{Name: s.Name, Provider: s.Provider, Tenant: s.Tenant, EventType: s.EventType}
+	f := sourceForm{Name: s.Name, Provider: s.Provider, Tenant: s.Tenant, EventType: s.EventType, Check: checkOf(s.Verify)}
+	f.HasChallengeToken = s.Verify != nil && s.Verify.HasChallengeToken
 	if p := s.IDPlace; p != nil {
 		f.IDHeader, f.IDPointer = p.Header, p.Pointer
 	}
@@ -166,7 +168,8 @@ func (o *operator) changeSource(v *Visit) error {
 	if err != nil {
 		return err
 	}
-	f.Provider, f.before = before.Provider, before.IDPlace
+	f.Provider, f.before, f.checks = before.Provider, before.IDPlace, before.Verify != nil
+	f.HasChallengeToken = before.Verify != nil && before.Verify.HasChallengeToken
 	body, err := f.body()
 	if err != nil {
 		return err

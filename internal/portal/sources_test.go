@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/waybill-dev/waybill/internal/outbox"
 )
@@ -235,14 +239,61 @@ func TestSources_life(t *testing.T) {
 		t.Errorf("state %s", src.State)
 	}
 	to("/sources/own/resume", url.Values{})
-	to("/sources/own/edit", url.Values{"tenant": {"beta"}, "event_type": {""}, "id_header": {"X-Id"}})
+	// The form shows how it checks, and changes it.
+	page := s.page("/sources/own/edit")
+	for _, shown := range []string{`value="{timestamp}.{body}"`, `value="X-Sig"`, `value="t={timestamp},v1={hex}"`, "<option selected>sha512"} {
+		if !strings.Contains(page, shown) {
+			t.Errorf("the form does not show %s", shown)
+		}
+	}
+	checks := url.Values{
+		"signed": {"{id}.{timestamp}.{body}"}, "header": {"X-Sig2"}, "form": {"{base64}"}, "algorithm": {"sha256"}, "signed_id_header": {"X-Request-Id"},
+		"time_header": {"X-At"}, "milliseconds": {"1"}, "secret_encodings": {"utf8", "base64"}, "secret_prefix": {"whsec_"}, "tolerance_seconds": {"60"},
+		"public_url": {"https://example.com/in/own"}, "challenge_token": {"of-our-own-making"},
+	}
+	edit := func(more url.Values) {
+		t.Helper()
+		form := url.Values{"tenant": {"beta"}, "event_type": {""}}
+		for _, values := range []url.Values{checks, more} {
+			maps.Copy(form, values)
+		}
+		to("/sources/own/edit", form)
+	}
+	edit(url.Values{"id_header": {"X-Id"}})
+	wantCheck := &outbox.SourceCheck{
+		Signed: "{id}.{timestamp}.{body}", Header: "X-Sig2", Form: "{base64}", Algorithm: "sha256", IDHeader: "X-Request-Id", TimeHeader: "X-At", Milliseconds: true,
+		SecretEncodings: []string{"utf8", "base64"}, SecretPrefix: "whsec_", Tolerance: time.Minute, PublicURL: "https://example.com/in/own", ChallengeToken: "of-our-own-making",
+	}
+	if src, _ := s.store.Source(t.Context(), "own"); !cmp.Equal(src.Settings.Verify, wantCheck) {
+		t.Errorf("checks: %s", cmp.Diff(wantCheck, src.Settings.Verify))
+	}
+	if page := s.page("/sources/own/edit"); strings.Contains(page, "of-our-own-making") {
+		t.Error("the page gives the token of the handshake back")
+	}
+	// What is emptied is reset, but for a secret, which nobody sees.
+	checks = url.Values{"signed": {"{timestamp}.{body}"}, "header": {"X-Sig"}, "form": {"t={timestamp},v1={hex}"}, "algorithm": {"sha512"}}
+	edit(url.Values{"id_header": {"X-Id"}})
+	wantCheck = &outbox.SourceCheck{Signed: "{timestamp}.{body}", Header: "X-Sig", Form: "t={timestamp},v1={hex}", Algorithm: "sha512", ChallengeToken: "of-our-own-making"}
+	if src, _ := s.store.Source(t.Context(), "own"); !cmp.Equal(src.Settings.Verify, wantCheck) {
+		t.Errorf("checks that were emptied: %s", cmp.Diff(wantCheck, src.Settings.Verify))
+	}
 	src, _ := s.store.Source(t.Context(), "own")
 	if src.TenantKey != "beta" || src.Settings.EventType != "" || src.Settings.ID == nil || src.Settings.ID.Header != "X-Id" || src.Settings.Verify == nil || len(src.Secrets) != 1 || src.State != outbox.SourceActive {
 		t.Errorf("changed: %+v", src)
 	}
-	to("/sources/own/edit", url.Values{"tenant": {"beta"}})
+	edit(nil)
 	if src, _ := s.store.Source(t.Context(), "own"); src.Settings.ID != nil {
 		t.Errorf("an emptied field left %+v", src.Settings.ID)
+	}
+	// Providers that sign the address need it.
+	if resp, page := s.visit("POST", "/sources", url.Values{"source": {"sms"}, "provider": {"twilio"}, "tenant": {"acme"}, "secret": {"a-secret-of-the-tests"}}); resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(page, `id="f-verify"`) {
+		t.Errorf("Twilio without an address: %d", resp.StatusCode)
+	}
+	if resp, _ := s.visit("POST", "/sources", url.Values{"source": {"sms"}, "provider": {"twilio"}, "tenant": {"acme"}, "secret": {"a-secret-of-the-tests"}, "public_url": {"https://example.com/in/sms"}}); resp.StatusCode != http.StatusOK {
+		t.Errorf("Twilio with an address: %d", resp.StatusCode)
+	}
+	if page := s.page("/sources/sms"); !strings.Contains(page, "https://example.com/in/sms") {
+		t.Error("the page does not show the address that is signed")
 	}
 	to("/sources/own/remove", url.Values{})
 	if _, err := s.store.Source(t.Context(), "own"); err == nil {
