@@ -52,7 +52,7 @@ func (c sourceCheck) Reads(encoding string) bool { return slices.Contains(c.Enco
 
 // More reports whether any of what is seldom needed is filled in.
 func (c sourceCheck) More() bool {
-	return c.IDHeader != "" || c.TimeHeader != "" || c.SecretPrefix != "" || c.Milliseconds || len(c.Encodings) > 0
+	return c.IDHeader != "" || c.TimeHeader != "" || c.Milliseconds
 }
 
 // request is how the API is to check from now on; nil where that is as the provider says. had says
@@ -66,6 +66,10 @@ func (c sourceCheck) request(custom, had bool) map[string]any {
 	}
 	set("public_url", c.PublicURL)
 	set("challenge_token", c.challengeToken)
+	set("secret_prefix", c.SecretPrefix)
+	if len(c.Encodings) > 0 {
+		request["secret_encodings"] = c.Encodings
+	}
 	if c.Tolerance != "" {
 		request["tolerance_seconds"] = json.RawMessage(jsonNumber(c.Tolerance))
 	}
@@ -76,12 +80,8 @@ func (c sourceCheck) request(custom, had bool) map[string]any {
 		set("algorithm", c.Algorithm)
 		set("id_header", c.IDHeader)
 		set("time_header", c.TimeHeader)
-		set("secret_prefix", c.SecretPrefix)
 		if c.Milliseconds {
 			request["milliseconds"] = true
-		}
-		if len(c.Encodings) > 0 {
-			request["secret_encodings"] = c.Encodings
 		}
 	}
 	if len(request) == 0 && !had {
