@@ -190,13 +190,20 @@ func (v value) textMap(old map[string]string, maxEntries, maxLen int, spell ...f
 	if v.merge {
 		maps.Copy(texts, old)
 	}
+	given := map[string]bool{}
 	v.members(func(name string, v value) {
+		spelled := name
+		for _, f := range spell {
+			spelled = f(spelled)
+		}
+		twice := given[spelled]
+		given[spelled] = true
 		if v.merge {
-			for _, f := range spell {
-				name = f(name)
-			}
+			name = spelled
 		}
 		switch {
+		case twice:
+			v.bad(CodeDuplicateField, "is given twice")
 		case name == "" || len(name) > 128 || strings.ContainsRune(name, 0):
 			v.invalid("a name has 1 to 128 bytes and no U+0000")
 		case string(v.raw) == "null" && v.merge:

@@ -43,6 +43,12 @@ func TestEndpoint_secretHeadersFollowTheOrigin(t *testing.T) {
 		stored("[Authorization X-Key]")
 		f.call("PATCH", at, `{"url":"https://hooks.example.com:443/b?c"}`).want(200)
 		stored("[Authorization X-Key]")
+		// Names are compared without case, and which of two values is meant nobody knows.
+		for _, field := range []string{"headers", "secret_headers"} {
+			for _, method := range []string{"PATCH", "PUT"} {
+				f.call(method, at, `{"url":"https://hooks.example.com/a","`+field+`":{"x-twice":"1","X-Twice":"2"}}`).wantProblem(422, CodeDuplicateField)
+			}
+		}
 		// Sending one of them again does not let the other through.
 		f.call("PATCH", at, `{"url":"https://other.example.com/","secret_headers":{"X-KEY":"k2"}}`).want(200)
 		stored("[X-Key]")
