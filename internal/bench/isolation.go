@@ -16,10 +16,15 @@ func healthy(group string, d time.Duration) load {
 // against measures the healthy customers alone and then while disturb is at work, half of the
 // time each.
 func (r *rig) against(ctx context.Context, name string, disturb func(ctx context.Context) (loadResult, error)) (map[string]Figures, error) {
-	for _, group := range []string{"quiet", "healthy"} {
+	for _, group := range []string{"first", "quiet", "healthy"} {
 		if err := r.customers(ctx, group, "hook", 20, "active"); err != nil {
 			return nil, err
 		}
+	}
+	// The first events of a process wait for what is then kept: connections, plans, configuration.
+	// That would be told as what quiet is like.
+	if _, err := r.measure(ctx, healthy("first", r.duration/8)); err != nil {
+		return nil, err
 	}
 	quiet, err := r.measure(ctx, healthy("quiet", r.duration/2))
 	if err != nil {

@@ -89,18 +89,18 @@ func (c *customer) deliveries(v *Visit) error {
 	for name := range filter {
 		list.Filtered = list.Filtered || name != "state" && name != "cursor"
 	}
-	endpoints, err := Ask[client.Page[client.Endpoint]](v, v.tenantPath("endpoints"), url.Values{"limit": {"100"}})
+	endpoints, err := c.choices(v)
 	if err != nil {
 		return err
 	}
-	list.Endpoints = endpoints.Data
+	list.Endpoints = endpoints
 	if list.Bad, err = refusedFilter(c.fillDeliveries(v, list)); err != nil {
 		return err
 	}
 	if list.Bad != "" {
 		list.Groups = nil
 	}
-	list.Banner = c.banner(v, endpoints.Data)
+	list.Banner = c.banner(v, endpoints)
 	list.Types = typesOf(list.Groups, filter.Get("event_type"))
 	list.Empty = len(list.Groups) == 0 && !list.Filtered && filter.Get("state") == "" && list.Bad == ""
 	if list.Empty && len(list.Endpoints) > 0 {

@@ -49,6 +49,26 @@ func dayStats(v *Visit, endpoint string) (client.Stats, error) {
 	})
 }
 
+// mostChoices are the endpoints a list offers to choose from; a filter takes any.
+const mostChoices = 1000
+
+// choices are the tenant's endpoints, to choose from and to name rows by.
+func (c *customer) choices(v *Visit) (endpoints []client.Endpoint, err error) {
+	query := url.Values{"limit": {"250"}}
+	for len(endpoints) < mostChoices {
+		page, err := Ask[client.Page[client.Endpoint]](v, v.tenantPath("endpoints"), query)
+		if err != nil {
+			return nil, err
+		}
+		endpoints = append(endpoints, page.Data...)
+		if page.NextCursor == nil {
+			break
+		}
+		query.Set("cursor", *page.NextCursor)
+	}
+	return endpoints, nil
+}
+
 func (c *customer) endpoints(v *Visit) error {
 	query := url.Values{"limit": {"50"}} // each row has a picture of its own
 	if cursor := v.URL.Query().Get("cursor"); cursor != "" {

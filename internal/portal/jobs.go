@@ -151,11 +151,11 @@ func (c *customer) job(v *Visit) error {
 	if err != nil {
 		return err
 	}
-	endpoints, err := Ask[client.Page[client.Endpoint]](v, v.tenantPath("endpoints"), url.Values{"limit": {"100"}})
+	endpoints, err := c.choices(v)
 	if err != nil {
 		return err
 	}
-	page := jobPage{jobRow: jobRowOf(replayJobs, j, endpoints.Data), Crumb: Link{v.at("recover"), sectionRecover}, MayStop: v.May("replay")}
+	page := jobPage{jobRow: jobRowOf(replayJobs, j, endpoints), Crumb: Link{v.at("recover"), sectionRecover}, MayStop: v.May("replay")}
 	page.URL = v.at("recover", j.ID)
 	failed := url.Values{"state": {"dead"}}
 	if j.Filter.EndpointID != "" {

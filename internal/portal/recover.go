@@ -59,11 +59,11 @@ func (c *customer) recover(v *Visit) error {
 
 // showRecover counts by a dry run where a range is chosen. Nothing is sent by looking.
 func (c *customer) showRecover(v *Visit, form recoverForm, status int) error {
-	endpoints, err := Ask[client.Page[client.Endpoint]](v, v.tenantPath("endpoints"), url.Values{"limit": {"100"}})
+	endpoints, err := c.choices(v)
 	if err != nil {
 		return err
 	}
-	page := &recoverPage{Endpoints: endpoints.Data, Ranges: c.ranges(v, form, endpoints.Data)}
+	page := &recoverPage{Endpoints: endpoints, Ranges: c.ranges(v, form, endpoints)}
 	chosen := form.From != "" || form.To != ""
 	if form.State == "" {
 		form.State = "dead"
@@ -87,7 +87,7 @@ func (c *customer) showRecover(v *Visit, form recoverForm, status int) error {
 		return err
 	}
 	for _, j := range jobs.Data {
-		row := jobRowOf(replayJobs, j, endpoints.Data)
+		row := jobRowOf(replayJobs, j, endpoints)
 		row.URL = v.at("recover", j.ID)
 		page.Jobs = append(page.Jobs, row)
 	}

@@ -1,6 +1,7 @@
 package portal
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -33,5 +34,21 @@ func TestRecover_saysWhatWillBeSkipped(t *testing.T) {
 	}
 	if page := s.page(at); !strings.Contains(page, "<b>1</b> found") || !strings.Contains(page, "1 of them will be skipped: the endpoint or the body is gone.") {
 		t.Errorf("without the endpoint: %s", page)
+	}
+}
+
+// A tenant with more endpoints than a page of a list has can choose any of them.
+func TestRecover_offersEveryEndpoint(t *testing.T) {
+	s := newSite(t)
+	s.furnish() // with one
+	const many = 260
+	for i := range many - 1 {
+		s.call("PUT", fmt.Sprintf("/v1/tenants/acme/endpoints/e%d", i), fmt.Sprintf(`{"url":"https://e%d.example.com/"}`, i))
+	}
+	s.signIn()
+	for _, at := range []string{"recover", "deliveries"} {
+		if n := strings.Count(s.page("/portal/acme/"+at), `<option value="ep_`); n != many {
+			t.Errorf("%s offers %d of %d endpoints", at, n, many)
+		}
 	}
 }
