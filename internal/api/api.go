@@ -40,6 +40,7 @@ type Store interface {
 	outbox.Audit
 	outbox.Jobs
 	outbox.Testing
+	outbox.Monitoring
 	// HealthOf is that of outbox.Health.
 	HealthOf(ctx context.Context, tenant outbox.TenantRef, endpoints []outbox.EndpointRow) (map[outbox.EndpointID]outbox.EndpointHealth, error)
 	// ReadEvents is that of outbox.Routing.

@@ -289,6 +289,13 @@ func (b *breakable) Predecessors(ctx context.Context, parked []outbox.Delivery) 
 	return b.Store.Predecessors(ctx, parked)
 }
 
+func (b *breakable) Vitals(ctx context.Context, now time.Time) (outbox.Vitals, error) {
+	if err := b.failing(); err != nil {
+		return outbox.Vitals{}, err
+	}
+	return b.Store.Vitals(ctx, now)
+}
+
 func (b *breakable) HealthOf(ctx context.Context, tenant outbox.TenantRef, endpoints []outbox.EndpointRow) (map[outbox.EndpointID]outbox.EndpointHealth, error) {
 	if err := b.failing(); err != nil {
 		return nil, err

@@ -289,6 +289,11 @@ func TestOverview_saysWhoHurtsAndWhatWaits(t *testing.T) {
 		if view.Pending != 7 || view.Dead != 0 || view.OpenBreakers != 1 || len(view.Hurting) != 1 {
 			t.Fatalf("%d pending, %d dead, %d breakers, %d hurt", view.Pending, view.Dead, view.OpenBreakers, len(view.Hurting))
 		}
+		// All of it was published just now; PostgreSQL has room for days before.
+		today := now.UTC().Truncate(24 * time.Hour)
+		if at := view.Storage.OldestAt; view.Storage.Bytes < 8<<10 || at == nil || time.Time(*at).After(today) || time.Time(*at).Before(today.AddDate(0, 0, -40)) {
+			t.Errorf("storage %+v", view.Storage)
+		}
 		if h := view.Hurting[0]; h.EndpointID != broken || h.TenantName != "Acme Parcels" || h.Health.Pending != 3 || h.LastHour.Attempts.Transient != 20 || len(h.Day) != 24 || h.Health.Breaker != "open" {
 			t.Errorf("who hurts: %+v", h)
 		}

@@ -22,6 +22,13 @@ type overviewView struct {
 	OpenBreakers    int              `json:"open_breakers"`
 	Capped          bool             `json:"open_breakers_capped,omitempty" doc:"There are more than counted"`
 	Waiting         []waitingForView `json:"waiting" doc:"What waits, by what holds it back; counted endpoint by endpoint"`
+	Storage         storageView      `json:"storage"`
+}
+
+// storageView is how much is kept, and since when.
+type storageView struct {
+	Bytes    int64  `json:"bytes" doc:"What the database takes up"`
+	OldestAt *stamp `json:"oldest_at" doc:"The first day that has room: nothing that is kept is older; null where nothing is kept"`
 }
 
 // hurtingView is an endpoint that fails.
@@ -92,6 +99,11 @@ func (a *API) overview(q *request) (*answer, error) {
 	if err := a.whatWaits(ctx, &view, state, q.now); err != nil {
 		return nil, err
 	}
+	vitals, err := a.cfg.Store.Vitals(ctx, q.now)
+	if err != nil {
+		return nil, err
+	}
+	view.Storage = storageView{vitals.Bytes, stampOf(vitals.OldestDay)}
 	return ok(view)
 }
 

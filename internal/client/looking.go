@@ -56,6 +56,13 @@ type Overview struct {
 	OpenBreakers    int        `json:"open_breakers"`
 	Capped          bool       `json:"open_breakers_capped"`
 	Waiting         []WaitsFor `json:"waiting"`
+	Storage         Storage    `json:"storage"`
+}
+
+// Storage is how much is kept, and since when.
+type Storage struct {
+	Bytes    int64      `json:"bytes"`
+	OldestAt *time.Time `json:"oldest_at"` // nil: nothing is kept
 }
 
 // Hurting is an endpoint that fails.

@@ -139,6 +139,7 @@ func (b *Base) funcs() template.FuncMap {
 		"capped":  capped,
 		"ms":      milliseconds,
 		"size":    byteCount,
+		"volume":  volume,
 		"plain":   plain,
 		"host":    hostOf,
 		"rest":    restOf,

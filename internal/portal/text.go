@@ -108,6 +108,19 @@ func byteCount(n any) string {
 	return s + " bytes"
 }
 
+// volume writes how much is stored, in the largest unit that leaves a whole one: 1.2 GiB.
+func volume(n int64) string {
+	units := []string{"KiB", "MiB", "GiB", "TiB"}
+	v, unit := float64(n)/1024, 0
+	for v >= 1024 && unit < len(units)-1 {
+		v, unit = v/1024, unit+1
+	}
+	if v < 10 {
+		return fmt.Sprintf("%.1f %s", v, units[unit])
+	}
+	return fmt.Sprintf("%.0f %s", v, units[unit])
+}
+
 // some writes a count of things: 1 delivery, 2 deliveries.
 func some(n int, one, many string) string {
 	if n == 1 {

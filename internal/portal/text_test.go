@@ -96,3 +96,11 @@ func TestInZone_rewritesOurTimesAndNothingElse(t *testing.T) {
 		t.Errorf("a stranger's text was rewritten: %s", got)
 	}
 }
+
+func TestVolume_isLegible(t *testing.T) {
+	for n, want := range map[int64]string{0: "0.0 KiB", 372_736: "364 KiB", 1 << 20: "1.0 MiB", 1_288_490_189: "1.2 GiB", 3 << 50: "3072 TiB"} {
+		if got := volume(n); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
