@@ -73,6 +73,8 @@ func (n *Node) bequeath(ctx context.Context, lease outbox.Lease, shards map[outb
 	if len(rows) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // the shards themselves must not wait for it
+	defer cancel()
 	return n.cfg.Store.WriteHealth(ctx, lease, rows, now)
 }
 
