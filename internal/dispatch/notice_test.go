@@ -181,7 +181,10 @@ func TestNotices_goneDisables(t *testing.T) {
 				if key == outbox.OperatorTenant {
 					want = "[]"
 				}
+				r.halt()
 				var kinds []NoticeType
+				told.mu.Lock()
+				defer told.mu.Unlock()
 				for _, n := range told.all {
 					kinds = append(kinds, n.Type)
 				}
