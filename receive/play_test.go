@@ -576,12 +576,15 @@ var modes = map[string]mode{
 	"inbox, poison":           {inbox: true, worker: true, poison: true},
 }
 
-var histories = flag.Int("histories", 0, "histories per mode; 0: a few for a quick run")
+var histories = flag.Int("histories", 0, "histories per mode; 0: 1,000, under -short 60")
 
 func TestPlay_noHistoryLosesRepeatsOrLies(t *testing.T) {
 	n := *histories
 	if n == 0 {
-		n = 60
+		n = 1000
+		if testing.Short() {
+			n = 60
+		}
 	}
 	for name, m := range modes {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Int("sim.seeds", 0, "how many histories to simulate; 0: what 40 s allow, 200 to 1,500; under -short 100")
+	simSeeds = flag.Int("sim.seeds", 0, "how many histories to simulate; 0: what 40 s allow, 200 to 4,000; under -short 100")
 	simSeed  = flag.Uint64("sim.seed", 0, "simulate this history alone, and print it")
 )
 
@@ -39,7 +39,7 @@ func TestSimulation(t *testing.T) {
 	case n == 0 && testing.Short():
 		n = 100
 	case n == 0:
-		n = 1500
+		n = 4000
 	}
 	enough := *simSeeds == 0 && *simSeed == 0 && !testing.Short()
 	var next atomic.Uint64
