@@ -168,6 +168,7 @@ class World {
       deliveries: this.at(p, 'deliveries'), 'deliveries-failed': this.at(p, 'deliveries') + '?state=dead', 'deliveries-none': this.at(p, 'deliveries') + '?state=dead&event_type=no.such',
       'delivery-clock': this.at(p, 'deliveries', this.dlv['clock.checked']), 'delivery-evil': this.at(p, 'deliveries', this.dlv['evil.thing']),
       'delivery-retrying': this.at(p, 'deliveries', this.dlv['stock.low']), 'delivery-paused': this.at(p, 'deliveries', this.dlv['later.thing']),
+      'delivery-command': this.at(p, 'deliveries', this.dlv['evil.thing']) + '/curl',
       'delivery-inside': this.at(p, 'deliveries', this.dlv['inside.thing']),
       events: this.at(p, 'events'), event: this.at(p, 'events', this.evt['evil.thing']), 'event-unwanted': this.at(p, 'events', this.evt['nobody.wants']),
       endpoints: this.at(p, 'endpoints'), 'endpoint-down': this.at(p, 'endpoints', this.ep.down), 'endpoint-evil': this.at(p, 'endpoints', this.ep.evil),
