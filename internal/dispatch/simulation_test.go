@@ -27,7 +27,7 @@ var (
 // TestSimulation plays seeded histories of one to three nodes on a store in memory. Customers
 // publish, servers behave in every way, nodes are killed at any call to the database, stopped,
 // started and cut off from it; the database is slow, loses answers, applies late what it said had
-// failed, has its clock set; people pause, resume, delete, replay and stop everything. Afterwards
+// failed, has its clock set; people pause, resume, delete and replay, change caps and stop everything. Afterwards
 // all heals, and then the books balance to the last number, no accepted event is lost, caps and
 // strict order held at every moment, and nothing arrived twice but what a lost process, a cut or a
 // person explains. A history that fails is printed with its seed, which plays it again.
@@ -115,7 +115,8 @@ type history struct {
 
 type simTenant struct {
 	outbox.TenantRef
-	cap       int
+	key       string
+	cap       int // the largest it had
 	endpoints []*simEndpoint
 	flying    int // attempts under way
 	most      int
@@ -207,7 +208,7 @@ func (h *history) customers() {
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		t := &simTenant{cap: limit, TenantRef: tenant.TenantRef}
+		t := &simTenant{key: tenant.Key, cap: limit, TenantRef: tenant.TenantRef}
 		for j := range 1 + h.rand.IntN(2) {
 			e := &simEndpoint{uid: fmt.Sprintf("e%d-%d", i, j), strict: h.chance(3)}
 			stored, _, err := h.store.PutEndpoint(h.t.Context(), t.TenantRef, outbox.EndpointRef{UID: e.uid}, h.now(), func(p *outbox.Endpoint, _ bool) error {
@@ -246,7 +247,7 @@ func (h *history) happen() {
 	t := h.tenants[h.rand.IntN(len(h.tenants))]
 	e := t.endpoints[h.rand.IntN(len(t.endpoints))]
 	p := h.processes[h.rand.IntN(len(h.processes))]
-	switch h.rand.IntN(20) {
+	switch h.rand.IntN(22) {
 	case 0, 1, 2, 3, 4, 5, 6:
 		h.publish(t, 1+h.rand.IntN(20))
 	case 7, 8:
@@ -299,8 +300,29 @@ func (h *history) happen() {
 			h.note("the database's clock is set by %v", by)
 			h.step.Add(int64(by))
 		}
+	case 18:
+		limit := 1 + h.rand.IntN(4)
+		h.note("the cap of the tenant of %s is %d", t.endpoints[0].uid, limit)
+		h.mu.Lock()
+		t.cap = max(t.cap, limit) // a node may not have heard yet of one that is lower
+		h.mu.Unlock()
+		h.editTenant(t, func(t *outbox.Tenant) { t.MaxInFlight = limit })
+	case 19:
+		state := []outbox.TenantState{outbox.TenantPaused, outbox.TenantActive}[h.rand.IntN(2)]
+		h.note("the tenant of %s is %s", t.endpoints[0].uid, state)
+		h.editTenant(t, func(t *outbox.Tenant) { t.State = state })
 	default:
 		h.replay(t, e)
+	}
+}
+
+func (h *history) editTenant(t *simTenant, change func(t *outbox.Tenant)) {
+	_, err := h.store.EditTenant(h.t.Context(), t.key, h.now(), func(t *outbox.Tenant) error {
+		change(t)
+		return nil
+	})
+	if err != nil {
+		h.t.Error(err)
 	}
 }
 
@@ -394,6 +416,7 @@ func (h *history) heal() {
 		h.t.Error(err)
 	}
 	for _, t := range h.tenants {
+		h.editTenant(t, func(t *outbox.Tenant) { t.State = outbox.TenantActive })
 		for _, e := range t.endpoints {
 			if !e.deleted {
 				h.edit(t, e, func(e *outbox.Endpoint) { e.State = outbox.EndpointActive })
