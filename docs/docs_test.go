@@ -148,7 +148,10 @@ func same(t *testing.T, what string, want, got []string) {
 	}
 }
 
-var testName = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z0-9_]+)`")
+var (
+	testName = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z0-9_]+)`")
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+)
 
 // Every test a page names is there.
 func TestDocs_theTestsOnThePagesExist(t *testing.T) {
@@ -163,7 +166,7 @@ func TestDocs_theTestsOnThePagesExist(t *testing.T) {
 		if !strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`).FindAllStringSubmatch(read(t, path), -1) {
+		for _, m := range testFunc.FindAllStringSubmatch(read(t, path), -1) {
 			declared[m[1]] = true
 		}
 		return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -98,11 +99,11 @@ func TestDocs_everyBlockOfCommandsRuns(t *testing.T) {
 	t.Cleanup(failing.Close)
 	all := documents(t)
 	ran := 0
-	for _, page := range slices.Sorted(mapKeys(all)) {
+	for _, page := range slices.Sorted(maps.Keys(all)) {
 		var s *server
 		for _, m := range fenced.FindAllStringSubmatch(all[page], -1) {
 			block := m[1]
-			if slices.ContainsFunc(slices.Collect(mapKeys(elsewhere)), func(start string) bool { return strings.HasPrefix(block, start) }) {
+			if slices.ContainsFunc(slices.Collect(maps.Keys(elsewhere)), func(start string) bool { return strings.HasPrefix(block, start) }) {
 				continue
 			}
 			if s == nil {
@@ -115,16 +116,6 @@ func TestDocs_everyBlockOfCommandsRuns(t *testing.T) {
 	}
 	if ran < 5 {
 		t.Errorf("only %d blocks were run", ran)
-	}
-}
-
-func mapKeys[K comparable, V any](m map[K]V) func(yield func(K) bool) {
-	return func(yield func(K) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
 	}
 }
 
@@ -150,10 +141,8 @@ func runBlock(t *testing.T, s *server, page, block, failing string) {
 		"curl ", "curl --silent --show-error --fail-with-body ",
 	).Replace(block)
 	dir := t.TempDir()
-	for name, text := range map[string]string{"stripe.secret": "whsec_of_the_tests_0123456789"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(filepath.Join(dir, "stripe.secret"), []byte("whsec_of_the_tests_0123456789"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

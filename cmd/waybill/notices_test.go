@@ -99,9 +99,7 @@ func TestServe_theOperatorHearsOfCustomersEndpoints(t *testing.T) {
 	}
 
 	publish(25) // 20 are tried, one by one, and are dead; then the breaker is open and five wait
-	if one := await("delivery.dead"); true {
-		of(one, 500)
-	}
+	of(await("delivery.dead"), 500)
 	failing := await("endpoint.failing")
 	of(failing, 500)
 	if failing.Since == nil {

@@ -52,7 +52,7 @@ func dayStats(v *Visit, endpoint string) (client.Stats, error) {
 // mostChoices are the endpoints a list offers to choose from; a filter takes any.
 const mostChoices = 1000
 
-// choices are the tenant's endpoints, to choose from and to name rows by.
+// choices are the tenant's endpoints, to choose from and to name rows of lists by.
 func (c *customer) choices(v *Visit) (endpoints []client.Endpoint, err error) {
 	query := url.Values{"limit": {"250"}}
 	for len(endpoints) < mostChoices {

@@ -2,7 +2,9 @@ package portal
 
 import (
 	"cmp"
+	"errors"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -151,9 +153,16 @@ func (c *customer) job(v *Visit) error {
 	if err != nil {
 		return err
 	}
-	endpoints, err := c.choices(v)
-	if err != nil {
-		return err
+	var endpoints []client.Endpoint // the one it is about, unless that was removed
+	if j.Filter.EndpointID != "" {
+		e, err := Ask[client.Endpoint](v, v.tenantPath("endpoints", j.Filter.EndpointID), nil)
+		refused, is := errors.AsType[*client.Error](err)
+		switch {
+		case err == nil:
+			endpoints = []client.Endpoint{e}
+		case !is || refused.Status != http.StatusNotFound:
+			return err
+		}
 	}
 	page := jobPage{jobRow: jobRowOf(replayJobs, j, endpoints), Crumb: Link{v.at("recover"), sectionRecover}, MayStop: v.May("replay")}
 	page.URL = v.at("recover", j.ID)

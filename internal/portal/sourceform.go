@@ -20,12 +20,11 @@ type sourceForm struct {
 	Providers                         []string
 	Custom                            bool // the provider is custom
 	Check                             sourceCheck
-	HasChallengeToken                 bool
+	Was                               *client.SourceCheck // how the source checks; nil: as its provider says
 	Faults                            faults
 	Action, Cancel                    string
 	secret                            string
 	before                            *client.SourcePlace // where ids were
-	checks                            bool                // the source has a check of its own
 }
 
 var sourceFormFields = []string{"source", "provider", "tenant", "event_type", "secrets", "verify", "id"}
@@ -62,7 +61,7 @@ func (f *sourceForm) body() ([]byte, error) {
 	if f.New {
 		request["provider"], request["secrets"] = f.Provider, []string{f.secret}
 	}
-	if check := f.Check.request(f.Provider == inbound.Custom, f.checks); check != nil {
+	if check := f.Check.request(f.Provider == inbound.Custom, f.Was != nil); check != nil {
 		request["verify"] = check
 	}
 	place := map[string]any{}
@@ -148,8 +147,7 @@ func (o *operator) editSource(v *Visit) error {
 	if err != nil {
 		return err
 	}
-	f := sourceForm{Name: s.Name, Provider: s.Provider, Tenant: s.Tenant, EventType: s.EventType, Check: checkOf(s.Verify)}
-	f.HasChallengeToken = s.Verify != nil && s.Verify.HasChallengeToken
+	f := sourceForm{Name: s.Name, Provider: s.Provider, Tenant: s.Tenant, EventType: s.EventType, Check: checkOf(s.Verify), Was: s.Verify}
 	if p := s.IDPlace; p != nil {
 		f.IDHeader, f.IDPointer = p.Header, p.Pointer
 	}
@@ -168,8 +166,7 @@ func (o *operator) changeSource(v *Visit) error {
 	if err != nil {
 		return err
 	}
-	f.Provider, f.before, f.checks = before.Provider, before.IDPlace, before.Verify != nil
-	f.HasChallengeToken = before.Verify != nil && before.Verify.HasChallengeToken
+	f.Provider, f.before, f.Was = before.Provider, before.IDPlace, before.Verify
 	body, err := f.body()
 	if err != nil {
 		return err
